@@ -1,11 +1,10 @@
 """The XML that ``artemis data exp`` writes: addresses, queues and messages of an Artemis broker (docs/artemis.md).
 
-The file is read in pieces of 64 KiB; only the message that is being read is in memory. Of a queue it has the address,
-the filter and the routing type.
+The reader reads pieces of 64 KiB, and has one message in memory. The file names only the address, the filter and the
+routing type of a queue.
 
-Artemis writes control characters in property values as they are, which XML does not allow, and line ends, which an XML
-reader takes for blanks. `_repaired` makes both readable. Artemis's own import fails at the former and changes the
-latter.
+Artemis writes control characters and line ends in property values unescaped. XML forbids the former, and an XML parser
+turns the latter into blanks. `_repaired` escapes both. Artemis's own import fails at the former and changes the latter.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ from .export import (
 
 CHUNK = 64 * 1024
 
-#: A tag of the file longer than this is no tag: the value of one property fits.
+#: Maximum length of a tag in bytes, enough for the value of one property. A longer one is malformed.
 LONGEST_TAG = 64 * 1024 * 1024
 
-#: Names of addresses and queues that Artemis has for itself.
+#: Names of Artemis's internal addresses and queues.
 INTERNAL = re.compile(
     r"\$sys\.|\$\.artemis\.|\$\.activemq\.|\$ACTIVEMQ_|activemq\.(management|notifications)(\.|$)"
 )
 
-#: Queues of bridges between brokers of a cluster: what waits there is for another broker.
+#: Store-and-forward queues of a cluster, whose messages wait for another broker.
 STORE_AND_FORWARD = re.compile(r"\$\.(artemis|activemq)\.internal\.sf\.")
 
 #: Properties whose STOMP name differs.
@@ -60,7 +59,7 @@ RENAMED = {
     "_AMQ_INGRESS_TIMESTAMP": "ingress-timestamp",
 }
 
-#: Properties that are no headers of a MESSAGE: what a SEND says to the broker, and what only Artemis understands.
+#: Properties that do not become headers of a MESSAGE: instructions of a SEND, and properties that only Artemis uses.
 NOT_HEADERS = frozenset(
     {
         "_AMQ_LARGE_COMPRESSED",
@@ -85,7 +84,8 @@ NOT_HEADERS = frozenset(
     }
 )
 
-#: What Artemis adds to the filter of a durable subscription with ``no-local``: an id of the connection, which is gone.
+#: The suffix of a filter with which Artemis implements ``no-local`` of durable subscriptions. It names the id of a
+#: closed connection.
 NO_LOCAL = re.compile(r"(?:\((?P<own>.*)\) AND )?\(__AMQ_CID <> '[^']*' OR __AMQ_CID IS NULL\)", re.DOTALL)
 
 #: Types of messages whose bodies only Artemis's own clients can read.
@@ -95,12 +95,12 @@ JAVA_BODIES = frozenset({"map", "object", "stream"})
 # ---- XML as Artemis writes it
 
 
-#: A tag that may have something in it that XML does not allow, or reads as a blank.
+#: A tag with characters that XML may forbid, or read as a blank.
 _TAG = re.compile(rb"<[^<>\x00-\x1f\xef]*(?:[\x00-\x1f]|\xef)[^<>]*>")
 _VALUE = re.compile(rb'"[^"]*"' + rb"|'[^']*'")
 _FORBIDDEN = re.compile(rb"[\x00-\x1f]|\xef\xbf[\xbe\xbf]")
 
-#: Control characters are written as characters that Unicode reserves for such uses: 32 of them for 32.
+#: The first of the 32 noncharacters of Unicode that stand for the 32 control characters while the parser runs.
 _RESERVED = 0xFDD0
 _REPLACEMENTS = {
     **{bytes([code]): chr(_RESERVED + code).encode() for code in range(32)},
@@ -111,7 +111,7 @@ _BACK = {_RESERVED + code: code for code in range(32)} | {0x1FFFE: 0xFFFE, 0x1FF
 
 
 def _repaired(tag: re.Match[bytes]) -> bytes:
-    """A tag with its control characters, line ends and tabs written as XML allows them."""
+    """Return a tag with its control characters, line ends and tabs in a form that XML allows."""
     lines = 0
 
     def value(found: re.Match[bytes]) -> bytes:
@@ -123,26 +123,24 @@ def _repaired(tag: re.Match[bytes]) -> bytes:
     if not lines:
         return text
     end = -2 if text.endswith(b"/>") else -1
-    return text[:end] + b"\n" * lines + text[end:]  # so that the lines of what follows are still right
+    return text[:end] + b"\n" * lines + text[end:]  # keeps the line numbers of later elements right
 
 
 class ArtemisExportReader(ImportedFile):
-    """Reads a file. Every `InvalidExport` that is raised names the file and the line.
+    """Reads a file. Each `InvalidExport` names the file, and the line if it is known.
 
-    ``skipped`` has the number of messages that were left out, by the reason; ``java_bodies`` that of messages whose
-    bodies are in a format of Java's, by their type.
+    ``skipped``: number of messages in queues that the import skips, by reason. ``java_bodies``: number of messages with
+    a body in a Java format, by type.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.skipped: Counter[str] = Counter()
         self.java_bodies: Counter[str] = Counter()
-        self._line = 1  # of the entry that was given last
-        self._entries: deque[tuple[int, Entry]] = (
-            deque()
-        )  # read and not given, with the lines at which they end
-        self._left = b""  # a tag that is not complete
-        self._elements: list[str] = []  # those that are open
+        self._line = 1  # last line of the entry that `entries` yielded last
+        self._entries: deque[tuple[int, Entry]] = deque()  # entries to yield, with their last lines
+        self._left = b""  # an incomplete tag
+        self._elements: list[str] = []  # names of the open elements
         self._queues: dict[str, DeclaredQueue] = {}
         self._wildcards = WildcardAddresses(WildcardSyntax())
         self._message: _MessageReader | None = None
@@ -155,9 +153,9 @@ class ArtemisExportReader(ImportedFile):
         parser.StartDoctypeDeclHandler = self._doctype
 
     def identify(self) -> str:
-        """A digest of the whole file, which is read to the end. Raises `InvalidExport` where that is missing.
+        """Return a digest of the file. Reads it to the end, and then starts at its beginning again.
 
-        The reader starts at the beginning again.
+        Raises `InvalidExport` if the end is missing.
         """
         digest = hashlib.blake2b(digest_size=16)
         last = b""
@@ -171,7 +169,7 @@ class ArtemisExportReader(ImportedFile):
         return digest.hexdigest()
 
     def entries(self) -> Iterator[Entry]:
-        """Addresses, queues and messages in the order of the file."""
+        """Yield addresses, queues and messages in the order of the file. Raises `InvalidExport`."""
         for chunk in self._chunks():
             self._feed(chunk)
             while self._entries:
@@ -187,11 +185,11 @@ class ArtemisExportReader(ImportedFile):
             raise InvalidExport(f"{self.path}: the file is damaged: {fault}") from None
 
     def wrong(self, text: str) -> InvalidExport:
-        """A fault in the entry that was given last."""
+        """Return an error at the line of the entry that `entries` yielded last."""
         return InvalidExport(f"{self.path}:{self._line}: {text}")
 
     def invalid(self, text: str) -> InvalidExport:
-        """A fault where the file is being read."""
+        """Return an error at the current line of the parser."""
         return InvalidExport(f"{self.path}:{self._parser.CurrentLineNumber}: {text}")
 
     # ---- XML
@@ -299,7 +297,7 @@ class ArtemisExportReader(ImportedFile):
 
 @dataclass(frozen=True, slots=True)
 class _Attributes:
-    """Attributes of one element, with the control characters that Artemis wrote."""
+    """Attributes of one element. Values have their control characters again."""
 
     _reader: ArtemisExportReader
     _element: str
@@ -332,7 +330,7 @@ class _Attributes:
 
 
 class _MessageReader:
-    """One message, as far as it was read."""
+    """A message while the parser reads it."""
 
     def __init__(self, reader: ArtemisExportReader, given: _Attributes) -> None:
         self._reader = reader
@@ -343,9 +341,9 @@ class _MessageReader:
         self._type = given.text("type", "default")
         self._properties: dict[str, tuple[str, str]] = {}
         self._queues: list[str] = []
-        # a large body is in pieces, each of them Base64 of its own
-        self.piece: list[str] = []  # the one that is read, as text
-        self._pieces: list[bytes] = []
+        # a large body has several pieces, each encoded as Base64 separately
+        self.piece: list[str] = []  # Base64 text of the current piece
+        self._pieces: list[bytes] = []  # decoded
 
     def start(self, name: str, parent: str, given: _Attributes) -> None:
         if name == "property" and parent == "properties":
@@ -366,7 +364,7 @@ class _MessageReader:
             raise self._reader.invalid("<body> is not Base64") from None
         self.piece.clear()
 
-    # ---- what it is
+    # ---- conversion
 
     def entry(
         self, queues: Mapping[str, DeclaredQueue], wildcards: WildcardAddresses
@@ -385,7 +383,8 @@ class _MessageReader:
             return None
         properties = self._properties
         destination = "" if "_AMQ_ORIG_ADDRESS" in properties else self._property("destination")
-        # The file does not name the address of a message. That of its queue is it, but for a wildcard.
+        # the file does not name the address of a message: it is that of its queue, or the destination if the address
+        # of the queue is a wildcard
         address = places[0].address
         if address in wildcards.matching(destination):
             address = destination
@@ -414,7 +413,7 @@ class _MessageReader:
         )
 
     def _property(self, name: str) -> str:
-        """The value of a property, empty without one."""
+        """Return the value of a property, an empty string if it is missing."""
         return self._properties.get(name, ("", ""))[1]
 
     def _due(self) -> int:
@@ -431,7 +430,7 @@ class _MessageReader:
                 continue
             header = RENAMED.get(name, name)
             if header != name and header in self._properties:
-                continue  # the sender's own
+                continue  # the sender has set that header, too
             if name == "JMSReplyTo":  # Artemis adds the prefix
                 value = value.removeprefix("queue://").removeprefix("topic://")
             pair = [text.replace("\0", "\ufffd").encode("utf-8", "replace") for text in (header, value)]
@@ -453,7 +452,7 @@ class _MessageReader:
         return body
 
     def _characters(self, body: bytes) -> bytes:
-        """A text: a byte that says whether it is there, its length in bytes, and UTF-16."""
+        """Convert the body of a text message to UTF-8. It has a byte (0: no text), a length in bytes, and UTF-16."""
         if not body or body[0] == 0:
             return b""
         length = int.from_bytes(body[1:5], "big")

@@ -1,12 +1,10 @@
-"""Addresses, queues and known duplicate ids, as the journal keeps them.
+"""Addresses, queues, values and duplicate ids in the journal.
 
-Addresses and queues as the journal keeps them: JSON, with every attribute by name.
+The journal has addresses and queues as JSON, with every attribute by name.
 
-The ids of durable messages, by which an address knows duplicates, as the journal keeps them.
-
-Ids of an address have consecutive *positions* for ever. They are stored in chunks; a chunk is deleted when the address
-has forgotten the last of its ids; a chunk that is in the oldest segment is written again without disturbing the order,
-for its ids keep their positions.
+It has the duplicate ids of an address, those of durable messages, in chunks. Each id has a permanent *position*; the
+positions of an address are consecutive. A chunk is deleted when the address has forgotten all its ids. Compaction can
+write a chunk again after later ones, because ids keep their positions.
 """
 
 from __future__ import annotations
@@ -29,18 +27,18 @@ from .journal import Binding, Journal, LiveRecord
 from .record import ADDRESS, DUPLICATE_IDS, NOTE, QUEUE, pack_ids
 from .replay import ReadSegment, ReplayedIds
 
-#: Attributes that are not written: made of others.
+#: Attributes that are derived from others, and not stored.
 DERIVED = frozenset({"accepts"})
 
-#: The names of the others.
+#: Names of the stored attributes.
 ATTRIBUTES = [each.name for each in fields(QueueAttributes) if each.name not in DERIVED]
 
-#: What a description that says too little or something impossible raises.
+#: Exceptions that an incomplete or invalid description raises.
 UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, Refused)
 
 
 def describe_queue(queue: Queue) -> dict[str, Any]:
-    """All that makes a queue but its messages."""
+    """Return the JSON description of a queue, without its messages."""
     return {
         "name": queue.name,
         "address": queue.address.name,
@@ -52,12 +50,12 @@ def describe_queue(queue: Queue) -> dict[str, Any]:
 
 
 def describe_attributes(attributes: QueueAttributes) -> dict[str, Any]:
-    """Attributes by the names that `QueueAttributes` has for them."""
+    """Return the stored attributes by their names in `QueueAttributes`."""
     return {name: getattr(attributes, name) for name in ATTRIBUTES}
 
 
 def describe_address(address: Address) -> dict[str, Any]:
-    """All that makes an address but its queues."""
+    """Return the JSON description of an address, without its queues."""
     return {
         "name": address.name,
         "routingTypes": sorted(address.routing_types),
@@ -69,18 +67,18 @@ def describe_address(address: Address) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StoredQueue:
-    """A queue as it was described."""
+    """A queue as `describe_queue` describes it."""
 
     name: str
     address: str
     attributes: QueueAttributes
     paused: bool
     no_local: str | None
-    as_configured: QueueAttributes | None  # what broker.xml had said of it
+    as_configured: QueueAttributes | None  # its attributes in broker.xml, if they were changed since
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> StoredQueue:
-        """From `describe_queue`. Raises one of `UNUSABLE`."""
+        """Parse the result of `describe_queue`. Raises one of `UNUSABLE`."""
         configured = value.get("asConfigured")
         return cls(
             value["name"],
@@ -100,7 +98,10 @@ _CHOICES = {
 
 
 def attributes_of(described: Mapping[str, Any]) -> QueueAttributes:
-    """The other way round. What is not known here is left out, so that an older version can read what a newer wrote."""
+    """Parse the result of `describe_attributes`. Ignores unknown names: a newer version may have written them.
+
+    Raises one of `UNUSABLE`.
+    """
     values = {name: value for name, value in described.items() if name in ATTRIBUTES}
     values["routing_type"] = RoutingType(values["routing_type"])
     for name, choices in _CHOICES.items():
@@ -112,7 +113,7 @@ def attributes_of(described: Mapping[str, Any]) -> QueueAttributes:
 
 @dataclass(frozen=True, slots=True)
 class StoredAddress:
-    """An address as it was described."""
+    """An address as `describe_address` describes it."""
 
     name: str
     routing_types: frozenset[RoutingType]
@@ -122,7 +123,7 @@ class StoredAddress:
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> StoredAddress:
-        """From `describe_address`. Raises one of `UNUSABLE`."""
+        """Parse the result of `describe_address`. Raises one of `UNUSABLE`."""
         return cls(
             value["name"],
             frozenset(map(RoutingType, value["routingTypes"])),
@@ -132,7 +133,7 @@ class StoredAddress:
         )
 
 
-#: How much one chunk holds at most, but for its last id.
+#: Number and bytes of ids at which a chunk is full. The last id may exceed the bytes.
 CHUNK_IDS, CHUNK_BYTES = 1000, 64 * 1024
 
 
@@ -145,22 +146,22 @@ class IdChunk(LiveRecord):
         super().__init__()
         self.ids: list[bytes] = []
         self.first = first
-        self.dropped = 0  # how many at the front are forgotten
-        self.full = False  # nothing more is added
-        self.live_bytes = 0  # what this takes in the journal, more or less
+        self.dropped = 0  # number of forgotten ids at the front
+        self.full = False  # later ids go to another chunk
+        self.live_bytes = 0  # approximate bytes of live records in the journal
         self._owner = owner
-        self._size = 0
-        self._logged = 0  # how many are in records
-        self._unlogged: deque[int] = deque()  # how many of the others each `Journal.update` is about
-        self._mark: object = None  # the transaction of the last of them
+        self._size = 0  # bytes of all ids
+        self._logged = 0  # number of ids in records
+        self._unlogged: deque[int] = deque()  # number of the other ids, for each pending `Journal.update`
+        self._mark: object = None  # the transaction of the last id
 
     @property
     def left(self) -> int:
-        """How many count."""
+        """Number of ids that are not forgotten."""
         return len(self.ids) - self.dropped
 
     def add(self, identifier: bytes) -> None:
-        """One more. The ids of one transaction go into one record, apart from others."""
+        """Add an id. The ids of a transaction become one record, without others."""
         log = self._owner.log
         self._append(identifier)
         if self._mark is log.mark and self._unlogged and log.in_transaction:
@@ -171,7 +172,7 @@ class IdChunk(LiveRecord):
             log.update(self)
 
     def restore(self, identifier: bytes) -> None:
-        """One more that a segment has."""
+        """Add an id that recovery has read from a segment."""
         self._append(identifier)
         self._logged += 1
 
@@ -201,21 +202,21 @@ class IdChunk(LiveRecord):
         encoder.add(pack_ids(encoder.name_address(owner.address), self.first + index, owner.oldest, ids))
 
     def count(self, more: int) -> None:
-        """Count bytes of the journal that count because of its ids."""
+        """Add ``more`` to the live bytes of this chunk and of the journal."""
         self.live_bytes += more
         self._owner.log.live_bytes += more
 
     def end_here(self) -> None:
-        """None of its ids counts any more."""
+        """Remove the chunk from the live records of the journal: its ids are forgotten."""
         self.gone = True
         self.count(-self.live_bytes)
         self._owner.log.forget(self)
 
 
 class IdsCleared(LiveRecord):
-    """That none of the ids counts which one address had so far.
+    """The event that an address has forgotten all its ids.
 
-    Nothing keeps it: when its segment goes, all older ones have gone, and with them the ids.
+    It is not live: all segments with these ids are older, and are deleted before the one with this record.
     """
 
     def __init__(self, address: Address, oldest: int) -> None:
@@ -229,7 +230,7 @@ class IdsCleared(LiveRecord):
 
 
 class StoredIds:
-    """The ids of one address. ``oldest`` is the position of the first one that counts."""
+    """The ids of one address. ``oldest``: position of the first id that is not forgotten."""
 
     def __init__(self, log: Journal, address: Address) -> None:
         self.log = log
@@ -237,10 +238,10 @@ class StoredIds:
         self.chunks: deque[IdChunk] = deque()
         self.oldest = 0
         self._next = 0
-        self._forgotten = 0  # of `Duplicates.forgotten`, how many are off the chunks
+        self._forgotten = 0  # part of `DuplicateIds.forgotten` that `drop_forgotten` has processed
 
     def remember(self, identifier: bytes) -> None:
-        """A durable message with this id was routed."""
+        """Store the id of a durable message that the address has routed."""
         chunks = self.chunks
         if not chunks or chunks[-1].full:
             self.drop_forgotten()
@@ -249,7 +250,7 @@ class StoredIds:
         self._next += 1
 
     def drop_forgotten(self) -> None:
-        """The address has forgotten some."""
+        """Drop the ids that the address has forgotten since the last call."""
         known = self.address.duplicates
         dropping = 0 if known is None else known.forgotten - self._forgotten
         self._forgotten += dropping
@@ -266,21 +267,21 @@ class StoredIds:
             self.oldest = self.chunks[0].first + self.chunks[0].dropped
 
     def forget_all(self) -> None:
-        """None of its ids counts any more, including those that only the journal has."""
+        """Forget all ids, also those that are only in the journal."""
         self.drop_forgotten()
         self.end()
         self.oldest = self._next
         self.log.update(IdsCleared(self.address, self.oldest))
 
     def end(self) -> None:
-        """The address is deleted."""
+        """Drop all chunks. Called when the address is deleted."""
         while self.chunks:
             self.chunks.popleft().end_here()
 
     def restore(
         self, found: ReplayedIds, size: int, adopt: Callable[[LiveRecord, ReadSegment], None]
     ) -> None:
-        """Bring back what was read, as far as it still counts: the latest ``size`` ids."""
+        """Restore the latest ``size`` ids that recovery has read. ``adopt`` gets each chunk and its oldest segment."""
         found_ids = list(found.latest(size))
         self._next = self.oldest = found.next
         if not found_ids:
@@ -304,14 +305,14 @@ class StoredIds:
 
 
 def record_bytes(ids: list[bytes]) -> int:
-    """What a record with these ids takes, more or less."""
+    """Return the approximate bytes of a record with these ids."""
     return sum(map(len, ids)) + 4 * len(ids) + DUPLICATE_IDS.size + 8 if ids else 0
 
 
 class Bindings:
-    """What the journal has of each durable queue, each address and each value.
+    """The bindings of durable queues, addresses and values in the journal.
 
-    ``values`` are JSON objects stored under a number; ``ids`` are those of addresses by which they know duplicates.
+    ``values``: JSON objects by number. ``ids``: duplicate ids by address.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -321,7 +322,7 @@ class Bindings:
         self._known: dict[object, Binding] = {}  # by queue, address, or number of a value
 
     def of(self, subject: Queue | Address | int) -> Binding:
-        """The binding of a queue, an address, or the value with a number, made on first use."""
+        """Return the binding of a queue, an address, or the value with a number. Creates it on first use."""
         binding = self._known.get(subject)
         if binding is None:
             describe: Callable[[], Mapping[str, Any]]
@@ -336,11 +337,11 @@ class Bindings:
         return binding
 
     def bind(self, subject: Queue | Address | int) -> None:
-        """A queue, an address or a value was made or changed."""
+        """Record a new or changed queue, address or value."""
         self._journal.bind(self.of(subject))
 
     def unbind(self, subject: object) -> None:
-        """A queue, an address or the value with that number is deleted."""
+        """Record the deletion of a queue, an address, or the value with a number."""
         binding = self._known.pop(subject, None)
         if binding is not None:
             self._journal.unbind(binding)

@@ -1,11 +1,7 @@
-"""The data directory: its lock, its version, and what of it lakes have ingested.
+"""The data directory: its lock, its identity, its schema version, and the progress of lakes that ingest it.
 
-The data directory: which process has it, and which version of the store wrote it.
-
-What of the retained files has been ingested into lakes: ``ingested.json``, as docs/store-format.md has it.
-
-A process that ingests writes it, the broker looks into it when it deletes a retained file. Nothing here needs the rest
-of stompring, so that both may use it.
+``ingested.json`` has the position of each lake in the retained files (docs/store-format.md). Ingesting processes write
+it. The broker reads it when it deletes a retained file.
 """
 
 from __future__ import annotations
@@ -28,29 +24,30 @@ from stompring.errors import StoreError
 from .files import Files
 from .segment import HEADER, NO_IDENTITY, NO_LONGER_READ, Header
 
-#: What the files in a data directory look like. It goes up when an older version cannot read them any more.
+#: Version of the file formats in a data directory. It rises when older versions of stompring cannot read the files.
 SCHEMA_VERSION = 3
 
 LOCK, VERSION = "broker.lock", "schema-version"
 
-#: The random identity of a data directory, in hexadecimal: it is in the header of each of its files.
+#: The file with the random identity of a data directory, in hexadecimal. Each journal and page file has the identity in
+#: its header.
 IDENTITY = "identity"
 
-#: The marker of a directory that is the local copy of a replicated log (`replication.copy`).
+#: The file that marks a directory as the local copy of a replicated log (`replication.copy`).
 MARKER = "replicated-log"
 
 
-#: What a file system answers that cannot lock a directory, as some network file systems cannot.
+#: Errors of file systems that cannot lock a directory, such as some network file systems.
 _NO_DIRECTORY_LOCKS = frozenset({EBADF, EINVAL, ENOLCK, EOPNOTSUPP})
 
-#: Characters of a wrong schema version in a fault: an upload that has not finished leaves a sentence there.
+#: Characters of an invalid schema version in an error. An incomplete upload leaves a sentence in place of the version.
 MAX_SHOWN = 80
 
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class DataBusy(StoreError):
-    """Another process has the data directory."""
+    """Another process has locked the data directory. ``holder`` names it."""
 
     def __init__(self, holder: str, path: Path) -> None:
         super().__init__(f"the data directory is in use by {holder}", path)
@@ -58,16 +55,16 @@ class DataBusy(StoreError):
 
 
 class DataLock:
-    """A data directory that this process has to itself, from construction to `release` or its death.
+    """The lock of a data directory, from construction to `release` or the end of the process.
 
-    Both the directory and the file `LOCK` in it are locked: the file can be removed by hand, the directory cannot
-    while there is something in it; older versions know the file alone.
+    It locks both the directory and the file `LOCK` in it: an operator can delete that file, but not a directory with
+    files. Older versions lock the file only.
     """
 
     def __init__(self, root: Path, files: Files | None = None, *, copy: bool = False) -> None:
-        """Make the directory where it is missing, and take it. Raises `DataBusy`, `StoreError`.
+        """Lock the directory. Creates it if missing. Raises `DataBusy`, `StoreError`.
 
-        ``copy``: it is the local copy of a replicated log, which is refused otherwise. `use` checks its version.
+        ``copy``: accept the local copy of a replicated log, without a check of its version: `use` does that.
         """
         self.root = root
         self._files = files or Files()
@@ -108,7 +105,7 @@ class DataLock:
         return descriptor
 
     def use(self, files: Files) -> None:
-        """From now on write by ``files``, and check the version. Raises `StoreError`."""
+        """Set the ``files`` for later writes, and check the version. Raises `StoreError`."""
         self._files = files
         try:
             self._check_version()
@@ -121,9 +118,9 @@ class DataLock:
             self._files.replace(path, f"{SCHEMA_VERSION}\n".encode())
 
     def identity(self, journal: Path) -> bytes:
-        """The directory's identity, made where it has none. ``journal`` is where its segments are.
+        """Return the identity of the directory. ``journal``: the directory of its segments. Raises `StoreError`.
 
-        If the file is missing, it is taken from the newest segment that has one. Raises `StoreError`.
+        If the file is missing, writes it with the identity of the newest segment that has one, or else a new one.
         """
         path = self.root / IDENTITY
         try:
@@ -144,17 +141,16 @@ class DataLock:
         return None
 
     def release(self) -> None:
-        """Let others have it."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 
 
-#: Bytes of `LOCK` that are read: the process id, and in a second line the host.
+#: Maximum bytes of `LOCK`: a line with the process id, and one with the host name.
 MAX_HOLDER = 300
 
 
 def _holder(data: bytes) -> str:
-    """Who has the directory. The host is named where it is another one: the number of a process means nothing here."""
+    """Return a text that names the process in `LOCK`, and its host if that is not this machine."""
     process, _, host = data.decode(errors="replace").strip().partition("\n")
     if not process.isdecimal():
         return "another process"
@@ -162,7 +158,7 @@ def _holder(data: bytes) -> str:
 
 
 def check_version(files: Files, path: Path) -> bool:
-    """Whether there is a file with the schema version. Raises `StoreError` for one that this broker cannot read."""
+    """Return whether the file `VERSION` exists. Raises `StoreError` if this broker does not support that version."""
     try:
         text = files.read(path).decode(errors="replace").strip()
     except FileNotFoundError:
@@ -181,7 +177,7 @@ def check_version(files: Files, path: Path) -> bool:
 
 
 def _flock(descriptor: int, operation: int) -> None:
-    """Raises `BlockingIOError` where another process has locked it. Without such locks `LOCK` alone counts."""
+    """Lock a descriptor if the file system supports it. Raises `BlockingIOError` if another process has locked it."""
     try:
         fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
     except OSError as fault:
@@ -190,12 +186,15 @@ def _flock(descriptor: int, operation: int) -> None:
 
 
 def identity_text(identity: bytes) -> bytes:
-    """What the file says."""
+    """Return the contents of the file `IDENTITY`."""
     return f"{identity.hex()}\n".encode()
 
 
 def read_identity(files: Files, path: Path) -> bytes | None:
-    """What the file says; None where there is none. Raises `StoreError` for what is no identity, `OSError`."""
+    """Return the identity in a file, None if the file does not exist.
+
+    Raises `StoreError` if the contents are not an identity, and `OSError`.
+    """
     try:
         return parse_identity(files.read(path), path)
     except FileNotFoundError:
@@ -203,7 +202,7 @@ def read_identity(files: Files, path: Path) -> bytes | None:
 
 
 def parse_identity(data: bytes, path: object) -> bytes:
-    """The identity that the bytes of a file are. Raises `StoreError` with the file's path."""
+    """Parse the contents of the file `IDENTITY`. Raises `StoreError` with ``path`` if they are not an identity."""
     text = data.decode(errors="replace").strip()
     if not re.fullmatch(r"[0-9a-f]{32}", text):
         raise StoreError(f"{text[:40]!r} is not a data directory identity", path)
@@ -211,7 +210,7 @@ def parse_identity(data: bytes, path: object) -> bytes:
 
 
 def is_locked(root: Path) -> bool:
-    """Whether a broker has the data directory."""
+    """Return whether a process, such as a broker, has locked the data directory."""
     return any(_is_held(path) for path in (root / LOCK, root))
 
 
@@ -229,7 +228,7 @@ def _is_held(path: Path) -> bool:
     return False
 
 
-#: File systems whose locks do not keep a second broker out, with the reason. ``fuse.NAME`` are further ones.
+#: File systems whose locks may not keep a second broker out, with the reason. ``fuse`` stands for all ``fuse.NAME``.
 _WEAK_LOCKS = {
     "nfs": "NFS drops the locks of a client that it does not reach for a while",
     "nfs4": "NFS drops the locks of a client that it does not reach for a while",
@@ -244,19 +243,19 @@ _WEAK_LOCKS = {
     "fuse": "FUSE file systems lock files on this machine only, as a rule",
 }
 
-#: FUSE file systems on a disk of this machine, whose locks are those of the kernel.
+#: FUSE file systems on a disk of this machine, which use the kernel's locks.
 _LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs", "fuse.ntfs-3g", "fuse.ext4", "fuse.unionfs", "fuse.mergerfs"})
 
 _MOUNTS = Path("/proc/self/mountinfo")
-#: Mount point and type in a line of that (proc(5)).
+#: Mount point and file system type in a line of `_MOUNTS` (proc(5)).
 _MOUNT = re.compile(r"^(?:\S+ ){4}(\S+) .*? - (\S+)", re.MULTILINE)
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def weak_locks(path: Path, mounts: str | None = None) -> str | None:
-    """Why the locks of the file system that ``path`` is on may not keep a second broker out; None where they do.
+    """Return why the locks of the file system of ``path`` may not keep a second broker out, None if they do.
 
-    ``mounts`` is the text of ``/proc/self/mountinfo`` (proc(5)); where there is none, nothing is known.
+    ``mounts``: text of ``/proc/self/mountinfo`` (proc(5)). If the system lacks that file, the result is None.
     """
     if mounts is None:
         try:
@@ -271,7 +270,7 @@ def weak_locks(path: Path, mounts: str | None = None) -> str | None:
 
 
 def _file_system(path: Path, mounts: str) -> tuple[str, str]:
-    """Type and mount point of the file system of ``path``. Of two mounts at one place the later one is seen."""
+    """Return type and mount point of the file system of ``path``. A later mount hides an earlier one at its point."""
     kind, where = "", Path("/")
     for escaped, type_ in _MOUNT.findall(mounts):
         point = Path(_OCTAL.sub(lambda found: chr(int(found[1], 8)), escaped))
@@ -280,29 +279,29 @@ def _file_system(path: Path, mounts: str) -> tuple[str, str]:
     return kind, str(where)
 
 
-#: The file in the directory of the retention, and the one that is locked while it is replaced.
+#: Files in the retention directory: the progress of lakes, and the lock file for its replacement.
 INGESTED, INGESTED_LOCK = "ingested.json", "ingested.lock"
 
 INGESTED_VERSION = 1
 
-#: Ids of lakes: they are in names of files.
+#: Ids of lakes. They are parts of file names.
 LAKE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 _POSITION = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
 
 
 class Position(NamedTuple):
-    """How far one folder is ingested: all files with lower numbers wholly, and so many bytes of that one."""
+    """The progress in one folder: all files below ``number``, and ``offset`` bytes of file ``number``."""
 
     number: int
-    offset: int
+    offset: int  # bytes
 
     def __str__(self) -> str:
         return f"{self.number}:{self.offset}"
 
 
 class Lake(NamedTuple):
-    """Where files are ingested to. ``positions`` are those of folders, as ``journal`` or ``paging/000000007``."""
+    """A lake that ingests the files. ``positions``: by folder, such as ``journal`` or ``paging/000000007``."""
 
     id: str
     name: str
@@ -310,7 +309,7 @@ class Lake(NamedTuple):
     positions: Mapping[str, Position]
 
     def lacks(self, folder: str, number: int, end: int) -> bool:
-        """Whether something of a file is not ingested, of which what matters ends at ``end``."""
+        """Return whether the lake lacks a part of a file. ``end``: offset of the end of the file's records."""
         return self.positions.get(folder, Position(0, 0)) < (number, end)
 
 
@@ -322,7 +321,7 @@ class Busy(Exception):
 
 
 def parse_ingested(data: bytes) -> dict[str, Lake]:
-    """The lakes by their ids. Raises `ValueError` for what is no such file."""
+    """Parse the contents of `INGESTED`: lakes by id. Raises `ValueError` if they are malformed."""
     try:
         document = json.loads(data)
     except RecursionError:
@@ -351,7 +350,10 @@ def _lake(identifier: str, lake: object) -> Lake:
 
 
 def read_ingested(directory: Path) -> dict[str, Lake]:
-    """The lakes that a retention's directory is ingested to; none where there is no file. Raises `ValueError`."""
+    """Return the lakes that ingest a retention directory, by id; empty if it has no file `INGESTED`.
+
+    Raises `ValueError` if the file is malformed.
+    """
     try:
         return parse_ingested((directory / INGESTED).read_bytes())
     except FileNotFoundError:
@@ -364,10 +366,9 @@ def read_ingested(directory: Path) -> dict[str, Lake]:
 def record_ingested(
     directory: Path, lake: str, name: str, positions: Mapping[str, Position], when: int | None = None
 ) -> None:
-    """Say how far a lake has come, once that is safe there. Other lakes stay as they are, folders not named go.
+    """Replace the positions of a lake in `INGESTED`, atomically. The lake has synced what it ingested before.
 
-    After a crash the file is the old one or the new one. Raises `ValueError` where the one that is there is damaged:
-    overwriting it would forget the other lakes.
+    Raises `ValueError` if the present file is malformed, because its replacement would lose the other lakes.
     """
     _check_id(lake)
     with _locked(directory / INGESTED_LOCK, wait=True):
@@ -388,7 +389,7 @@ def record_ingested(
 
 @contextmanager
 def ingesting(directory: Path, lake: str) -> Iterator[None]:
-    """While one process ingests into a lake no other does. Raises `Busy`. The lock ends with the process."""
+    """Lock a lake, so that no other process ingests into it. Raises `Busy`. The lock ends with the process."""
     _check_id(lake)
     with _locked(directory / f"ingested.{lake}.lock", wait=False):
         yield

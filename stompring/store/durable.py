@@ -1,4 +1,4 @@
-"""The store as the broker knows it: `Storage`, with a journal behind it."""
+"""The store of a broker with persistence: an implementation of `Storage` with a journal."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .writer import Writer
 
 
 class Durable:
-    """Durable messages and queues of one broker in one directory, which no other process writes to.
+    """The store of one broker in one directory, which no other process writes to.
 
-    ``notes`` are JSON objects stored under a number (see `store_value`).
+    ``notes``: JSON objects by number (`store_value`).
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Durable:
         self.keeps_all = False
         self.bindings = Bindings(self.journal)
         self.notes = self.bindings.values
-        self.pages: Paging | None = None  # what is on disk beside the journal, where something is
-        self.lost_bytes = 0  # of the journal, that recovery could not read
-        self.damaged: list[str] = []  # what recovery set aside or left out, for people
+        self.pages: Paging | None = None  # None: a broker without pages on disk
+        self.lost_bytes = 0  # bytes of the journal that recovery could not read
+        self.damaged: list[str] = []  # files and records that recovery set aside or skipped, for operators
         self.retention: Retention | None = None
-        # straight to the parts, because the first ones are hot
+        # methods of the parts themselves, because the first ones are hot
         self.append = self.journal.append
         self.settle = self.journal.settle
         self.returned = self.journal.returned
@@ -88,15 +88,15 @@ class Durable:
 
     @property
     def failing(self) -> str | None:
-        """Why nothing can be written at the moment, None while all is well."""
+        """Why writes fail at the moment, None while they succeed."""
         return self.writer.failing
 
     # ---- bindings
 
     def bind(self, queue: Queue) -> None:
-        """See `Storage.bind`. Of non-durable queues only the number is reserved, so that it is not used again."""
         if self._recovering:
             return
+        # non-durable queues too: no other queue may get the number
         self.journal.reserve_queue(queue.number)
         if not queue.durable or queue.attributes.temporary:
             return
@@ -131,7 +131,7 @@ class Durable:
             self.journal.drop_dead()
 
     def store_value(self, number: int, value: Mapping[str, Any] | None) -> None:
-        """Store a JSON object under a number, replacing an older one; None deletes it."""
+        """Store a JSON object under a number, in place of an earlier one. None deletes it."""
         if value is None:
             self.notes.pop(number, None)
             self.bindings.unbind(number)
@@ -142,7 +142,7 @@ class Durable:
     # ---- safety
 
     def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
-        """See `Storage.when_synced`; ``journal-sync-…`` says who need not wait."""
+        # journal-sync-transactional, journal-sync-non-transactional
         if self._sync_transactional if transactional else self._sync_others:
             self.writer.when_synced(call)
         else:
@@ -159,12 +159,12 @@ class Durable:
     # ---- recovery
 
     def retain(self, retention: Retention) -> None:
-        """Keep there what is done with. Before `recover`."""
+        """Move consumed journal and page files to ``retention`` instead of deleting them. Call it before `recover`."""
         self.retention = self.journal.retention = retention
         self.keeps_all = True
 
     def recover(self, broker: Broker) -> None:
-        """See `Storage.recover`. Raises `StoreError`."""
+        """Restore addresses, queues and messages into ``broker``. Raises `StoreError`."""
         for part in (self.writer, self.journal, self.compaction):
             part.clock = broker.clock
         self._recovering = True
@@ -178,7 +178,7 @@ class Durable:
         finally:
             self._recovering = False
         self.lost_bytes, self.damaged = recovery.lost_bytes, recovery.damaged
-        self.writer.write_now()  # the lease of message numbers, before the first of them is used
+        self.writer.write_now()  # the reservation of message numbers, before the broker uses one
         for address in list(broker.directory.addresses.values()):
             if address.auto_created and not address.queues and address.pages is None:
                 broker.consider_deleting_address(address)
