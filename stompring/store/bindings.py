@@ -74,7 +74,7 @@ class StoredQueue:
     attributes: QueueAttributes
     paused: bool
     no_local: str | None
-    as_configured: QueueAttributes | None  # its attributes in broker.xml, if they were changed since
+    as_configured: QueueAttributes | None  # as broker.xml had them when last applied
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> StoredQueue:

@@ -1,7 +1,7 @@
 """The export format of ``stompring data export``: JSON lines with addresses, queues and messages (docs/data.md).
 
-Fields are named as in the management API. Bytes that are not UTF-8 are written as ``{"base64": …}``. The first line
-identifies the file, the last one counts its lines, so that a truncated file is detected.
+Fields have the names of the management API. Bytes that are not UTF-8 become ``{"base64": …}``. The first line
+identifies the file, the last one counts its lines, so that a reader detects a truncated file.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ T = TypeVar("T")
 
 
 class InvalidExport(Exception):
-    """A line of the file is not what it should be; the text names the field."""
+    """An export file, or a field in it, is malformed. The text names the field."""
 
 
 def encode_text(data: bytes) -> str | dict[str, str]:
-    """Bytes as a text, or as ``{"base64": …}`` where they are none."""
+    """Return bytes as a string if they are UTF-8, else as ``{"base64": …}``."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -51,12 +51,12 @@ def encode_text(data: bytes) -> str | dict[str, str]:
 
 
 def as_json(row: Any) -> dict[str, Any]:
-    """The fields of a data class by their names in JSON."""
+    """Return the fields of a data class by their names in JSON."""
     return {camel_case(each.name): getattr(row, each.name) for each in fields(row)}
 
 
 class FieldReader:
-    """The fields of one object, taken out one by one; `done` complains of those that are left."""
+    """Reads the fields of a JSON object. Every method raises `InvalidExport` for a missing or invalid field."""
 
     def __init__(self, given: Any, what: str) -> None:
         if not isinstance(given, Mapping):
@@ -68,66 +68,66 @@ class FieldReader:
         return name in self._left
 
     def value(self, name: str) -> Any:
-        """Any value that is there."""
+        """Take a field of any type."""
         try:
             return self._left.pop(name)
         except KeyError:
             raise InvalidExport(f"{self._what} has no field {name}") from None
 
     def done(self, found: T) -> T:
-        """Return what was made of the fields; all of them must have been taken."""
+        """Return ``found``. Raises `InvalidExport` if the object has further fields."""
         if self._left:
             raise InvalidExport(f"{self._what} has an unknown field {sorted(self._left)[0]}")
         return found
 
     def optional(self, name: str, read: Callable[[str], T]) -> T | None:
-        """None for null, else what ``read`` makes of the field."""
+        """Take a field with ``read``, a method of this object. None for null."""
         if self._left.get(name, "") is None:
             self.value(name)
             return None
         return read(name)
 
     def text(self, name: str) -> str:
-        """A text."""
+        """Take a string."""
         value = self.value(name)
         if not isinstance(value, str):
             raise InvalidExport(f"{self._what}: {name} is not a string")
         return value
 
     def flag(self, name: str) -> bool:
-        """True or false."""
+        """Take a boolean."""
         value = self.value(name)
         if not isinstance(value, bool):
             raise InvalidExport(f"{self._what}: {name} is not a boolean")
         return value
 
     def number(self, name: str, most: int = 2**63 - 1, least: int = 0) -> int:
-        """A whole number."""
+        """Take an integer from ``least`` to ``most``."""
         value = self.value(name)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise InvalidExport(f"{self._what}: {name} is not an integer from {least} to {most}")
         return value
 
     def choice(self, name: str, kind: type[StrEnum]) -> Any:
-        """One of the values of an enumeration, or null."""
+        """Take a member of an enumeration, or None for null."""
         value = self.optional(name, self.text)
         if value is not None and value not in kind.__members__:
             raise InvalidExport(f"{self._what}: {name} is one of {', '.join(kind)}, not {value}")
         return None if value is None else kind(value)
 
     def items(self, name: str) -> list[Any]:
-        """A list."""
+        """Take a list."""
         value = self.value(name)
         if not isinstance(value, list):
             raise InvalidExport(f"{self._what}: {name} is not a list")
         return value
 
     def raw(self, name: str) -> bytes:
-        """A text as bytes, or what ``{"base64": …}`` stands for."""
+        """Take bytes: a string, or ``{"base64": …}``."""
         return self.as_bytes(name, self.value(name))
 
     def as_bytes(self, name: str, value: Any) -> bytes:
-        """A value that was taken out of a list."""
+        """Decode bytes from a value that the caller has taken out of the field ``name``."""
         with suppress(ValueError, TypeError):
             if isinstance(value, str):
                 return value.encode()
@@ -138,12 +138,12 @@ class FieldReader:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """A message in one queue."""
+    """The state of a message in one queue."""
 
     queue: str
     deliveries: int = 0
-    attempts: int = 0
-    due: int = 0
+    attempts: int = 0  # failed deliveries
+    due: int = 0  # epoch ms; 0: not scheduled
     recurrence: Recurrence | None = None
 
 
@@ -151,13 +151,13 @@ class QueueEntry:
 class PortableMessage:
     """A message with all the queues that hold it."""
 
-    number: int  # where it comes from; it gets another one where it goes
+    number: int  # in the exporting broker; an import assigns another one
     address: str
     places: Sequence[QueueEntry]
     traits: Traits
     body: bytes
-    timestamp: int
-    expires: int
+    timestamp: int  # epoch ms
+    expires: int  # epoch ms; 0: never
 
     def fields(self) -> dict[str, Any]:
         """The JSON object."""
@@ -193,7 +193,7 @@ class PortableMessage:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableMessage:
-        """From the JSON object. Raises `InvalidExport`."""
+        """Parse the JSON object. Raises `InvalidExport`."""
         take = FieldReader(given, "message")
         block = b"".join(header_line(name, value) for name, value in _headers(take))
         traits = Traits(
@@ -224,13 +224,13 @@ class PortableMessage:
         )
 
     def message(self, number: int, address: Any) -> Message:
-        """The message itself, on an `Address` of another broker."""
+        """Create the message on an `Address` of the importing broker."""
         traits = address.mark(self.traits)
         return Message(number, address, traits, self.body, self.timestamp, self.expires)
 
 
 def header_pairs(block: bytes) -> list[tuple[bytes, bytes]]:
-    """The header lines of a block, decoded, in their order."""
+    """Return the headers of a block, decoded, in their order."""
     pairs = (line.partition(b":") for line in block.split(b"\n")[:-1])
     return [(unescape(name, b"1.2"), unescape(value, b"1.2")) for name, _, value in pairs]
 
@@ -275,9 +275,9 @@ def _recurrence(given: Any) -> Recurrence:
 # ---- queues and addresses
 
 
-#: What a queue is, by its name in JSON; the compiled filter is made of the other one.
+#: Names of the stored queue attributes (`bindings.ATTRIBUTES`), by their names in JSON.
 QUEUE_FIELDS = {camel_case(name): name for name in ATTRIBUTES}
-#: The types of their values. An attribute that is no option is a flag of the broker's own.
+#: Types of the attributes that are options. The other attributes are flags that the broker sets itself.
 ATTRIBUTE_TYPES = {row.name: VALUE_TYPES[row.type] for row in options_of(QueueConfiguration)} | {
     "routing_type": VALUE_TYPES["routingType"]
 }
@@ -286,14 +286,14 @@ FLAG = VALUE_TYPES["boolean"]
 
 @dataclass(frozen=True, slots=True)
 class PortableQueue:
-    """A queue: its name, its address, and all of its attributes by the names of `QueueAttributes`."""
+    """A queue with all its attributes, by their names in `QueueAttributes`."""
 
     name: str
     address: str
     attributes: Mapping[str, Any]
     paused: bool = False
-    no_local: str | None = None  # whose messages its subscriber does not want
-    as_configured: Mapping[str, Any] | None = None  # what broker.xml had said, where it was changed since
+    no_local: str | None = None  # origin of the messages that a no-local subscription skips
+    as_configured: Mapping[str, Any] | None = None  # as broker.xml had them when last applied
 
     def fields(self) -> dict[str, Any]:
         """The JSON object."""
@@ -309,7 +309,7 @@ class PortableQueue:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableQueue:
-        """From the JSON object. Raises `InvalidExport`."""
+        """Parse the JSON object. Raises `InvalidExport`."""
         take = FieldReader(given, "queue")
         configured = take.value("asConfigured")
         return take.done(
@@ -333,7 +333,7 @@ def _only_attributes(given: Any) -> dict[str, Any]:
     return take.done(_attributes(take))
 
 
-#: What a queue has of each attribute that a file does not name, because an older version wrote it.
+#: Values of attributes that a file of an older version lacks.
 _DEFAULTS = {each.name: each.default for each in fields(QueueAttributes) if each.default is not MISSING}
 
 
@@ -359,7 +359,7 @@ def _attributes(take: FieldReader) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class PortableAddress:
-    """An address."""
+    """An address, without its queues."""
 
     name: str
     routing_types: frozenset[RoutingType]
@@ -373,7 +373,7 @@ class PortableAddress:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableAddress:
-        """From the JSON object. Raises `InvalidExport`."""
+        """Parse the JSON object. Raises `InvalidExport`."""
         take = FieldReader(given, "address")
         types = take.items("routingTypes")
         if unknown := [each for each in types if each not in RoutingType.__members__]:
@@ -391,7 +391,7 @@ class PortableAddress:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredQueue:
-    """A queue of which a file says no more than this. Its other attributes are those of the configuration."""
+    """A queue in an Artemis export. Its other attributes come from the configuration."""
 
     name: str
     address: str
@@ -399,22 +399,22 @@ class DeclaredQueue:
     filter: str | None = None
 
 
-#: What an import finds in a file.
+#: The contents of an import file.
 Entry = PortableAddress | PortableQueue | DeclaredQueue | PortableMessage
 
-#: What this version writes, and the newest that it reads.
+#: The format that this version writes, and the newest that it reads.
 FORMAT = 1
 KINDS: dict[str, type[PortableAddress | PortableQueue | PortableMessage]] = {
     "address": PortableAddress,
     "queue": PortableQueue,
     "message": PortableMessage,
 }
-#: gzip's own default costs three times the time for a tenth of the size.
+#: Level 9, the default of Python, takes three times as long for a tenth of the size.
 GZIP_LEVEL = 5
 
 
 class ExportWriter:
-    """Writes a file under another name, and gives it its own when it is complete."""
+    """Writes an export file to a temporary name. A context manager: it renames the complete file to ``path``."""
 
     def __init__(self, path: Path, now: int) -> None:
         self.path = path
@@ -433,7 +433,7 @@ class ExportWriter:
         )
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """One line."""
+        """Write one line."""
         if kind in self.counts:
             self.counts[kind] += 1
         line = json.dumps({kind: fields}, ensure_ascii=False, separators=(",", ":"))
@@ -449,7 +449,7 @@ class ExportWriter:
             if fault is None:
                 self.write("end", self.counts)
                 if self._file is not self._raw:
-                    self._file.close()  # which leaves the file below it open
+                    self._file.close()  # does not close the raw file
                 self._raw.flush()
                 os.fsync(self._raw.fileno())
                 os.replace(self._part, self.path)
@@ -461,7 +461,7 @@ class ExportWriter:
 
 
 class ImportedFile(ExitStack[None]):
-    """A file that is read, gzipped or not. Use as a context manager."""
+    """An input file, gzipped or not. Use it as a context manager. ``size`` is its size in bytes."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -473,12 +473,12 @@ class ImportedFile(ExitStack[None]):
 
     @property
     def position(self) -> int:
-        """Bytes of the file that were read, of `size`."""
+        """Number of bytes read so far, of ``size``."""
         return self._raw.tell()
 
 
 class ExportReader(ImportedFile):
-    """Reads a file. Every `InvalidExport` that is raised names the file and the line."""
+    """Reads an export file. Each `InvalidExport` names the file, and the line if it is known."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -496,7 +496,7 @@ class ExportReader(ImportedFile):
             raise self.wrong(str(fault)) from None
 
     def __iter__(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Kind and fields of each line between the first and the last. Raises `InvalidExport` if that is missing."""
+        """Yield kind and fields of the lines between first and last. Raises `InvalidExport` if lines are missing."""
         counts = dict.fromkeys(KINDS, 0)
         while True:
             kind, fields = self._next()
@@ -512,12 +512,12 @@ class ExportReader(ImportedFile):
             raise self.wrong("unexpected data after the last line")
 
     def identify(self) -> str:
-        """The id of the export. Raises `InvalidExport` where the end of the file is missing."""
+        """Return the id of the export. Raises `InvalidExport` if the end of the file is missing."""
         ExportReader(self.path).check_whole()
         return self.id
 
     def entries(self) -> Iterator[Entry]:
-        """Addresses, queues and messages in the order of the file. Raises `InvalidExport`."""
+        """Yield addresses, queues and messages in the order of the file. Raises `InvalidExport`."""
         for kind, given in self:
             try:
                 entry = KINDS[kind].of(given)
@@ -526,7 +526,7 @@ class ExportReader(ImportedFile):
             yield entry
 
     def check_whole(self) -> None:
-        """Read to the end and see that it is there, without looking at what the lines say. Leaves the file closed."""
+        """Check the last line, without parsing the others, and close the file. Raises `InvalidExport`."""
         last = b""
         try:
             for line in self._file:
@@ -555,12 +555,12 @@ class ExportReader(ImportedFile):
         return next(iter(found.items()))
 
     def wrong(self, text: str) -> InvalidExport:
-        """A fault in the line read last."""
+        """Return an error at the line read last."""
         return InvalidExport(f"{self.path}:{self.line}: {text}")
 
 
 def bound_queues(journal: JournalInspection) -> dict[int, PortableQueue]:
-    """The queues there are. One whose binding cannot be understood is left out (see `faults`)."""
+    """Return the bound queues by number, without those with an invalid binding (see `faults`)."""
     return {
         number: PortableQueue(
             stored.name,
@@ -575,7 +575,7 @@ def bound_queues(journal: JournalInspection) -> dict[int, PortableQueue]:
 
 
 def bound_addresses(journal: JournalInspection) -> dict[int, PortableAddress]:
-    """The addresses there are."""
+    """Return the bound addresses by number, without those with an invalid binding (see `faults`)."""
     return {
         number: PortableAddress(**asdict(stored))
         for number, stored in _bound(journal, ADDRESS, StoredAddress.parse)
@@ -592,7 +592,7 @@ def _bound(
 
 
 def faults(journal: JournalInspection) -> Iterator[str]:
-    """What is wrong with bindings."""
+    """Yield texts about invalid bindings, and about queues whose address does not exist."""
     addresses, queues = bound_addresses(journal), bound_queues(journal)
     for what, number in journal.bindings:
         if what == QUEUE and number not in queues:
@@ -607,9 +607,9 @@ def faults(journal: JournalInspection) -> Iterator[str]:
 
 
 def export(contents: DirectoryContents, path: Path, now: int, findings: Findings) -> dict[str, int]:
-    """Write everything that a broker would find in a directory; returns how many there are of each kind.
+    """Export everything that a broker would recover from a directory. Returns the number of lines of each kind.
 
-    Messages come in the order of their numbers, which is the order of delivery within a priority.
+    Messages are in the order of their numbers, which is the order of delivery within a priority. ``now``: epoch ms.
     """
     journal = contents.journal
     queues, addresses = bound_queues(journal), bound_addresses(journal)
