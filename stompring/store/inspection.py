@@ -1,7 +1,7 @@
-"""Inspection: a data directory opened read-only, also while a broker writes to it, with everything in it that is live.
+"""Inspection: reads the live contents of a data directory, also while a broker writes to it, and changes nothing.
 
-Open files can be read to the end even when the broker deletes them meanwhile. Pages are opened before the journal, so
-that no record about a page is missed and a message that was moved is found in at least one place.
+An open file stays readable when the broker deletes it. The snapshot opens pages before the journal: it then has all
+records about these pages, and finds a message that moves between files at least once.
 """
 
 from __future__ import annotations
@@ -55,15 +55,14 @@ KNOWN_NAME = re.compile(
 )
 PAGE_FOLDER_NAME = re.compile(rf"\d{{9,}}\.page|{re.escape(ADDRESS_FILE)}")
 
-#: How often a listing is begun anew because files went while they were being opened.
+#: Maximum attempts to open all files, if a broker deletes files between listing and opening.
 MAX_ATTEMPTS = 50
 
 
 class DataFile:
-    """One file, open. Its ``size`` is what it was when it was opened: what is added later is not looked at."""
+    """An open file. ``size``: its bytes when it was opened; `read` ignores later ones. ``opened`` closes the file."""
 
     def __init__(self, path: Path, number: int, opened: ExitStack[None]) -> None:
-        """``opened`` closes the file."""
         self.path = path
         self.number = number
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -71,7 +70,10 @@ class DataFile:
         self.size = os.fstat(self._descriptor).st_size
 
     def read(self, start: int = 0, stop: int = -1) -> bytes:
-        """The bytes from ``start`` to before ``stop``; fewer where there are no more. Raises `StoreError`."""
+        """Return bytes ``start`` to ``stop`` (exclusive; -1: the end), fewer if the file is shorter.
+
+        Raises `StoreError`.
+        """
         stop = self.size if stop < 0 else min(stop, self.size)
         try:
             return read_range(self._descriptor, start, stop)
@@ -85,13 +87,14 @@ class PageFolder:
 
     path: Path
     pages: list[DataFile]
-    address: str = ""  # as address.txt has it; empty where there is none
+    address: str = ""  # name in address.txt; empty if that file is missing
 
 
 class Snapshot(ExitStack[None]):
-    """All files of a data directory as they were at one time. Use as a context manager.
+    """The files of a data directory at one time, opened for reading. Use it as a context manager.
 
-    Raises `StoreError` for a directory that is none.
+    ``running``: a broker has the directory. Raises `StoreError` if the directory is not a data directory, or changes
+    too fast.
     """
 
     def __init__(self, directory: DataDirectory) -> None:
@@ -103,12 +106,12 @@ class Snapshot(ExitStack[None]):
             self.identity = read_identity(Files(), directory.root / IDENTITY) or NO_IDENTITY
         self.journal: list[DataFile] = []
         self.folders: list[PageFolder] = []
-        self.set_aside: list[Path] = []
-        self.drafts: list[Path] = []  # of small files that were being replaced when a broker was killed
-        self.strangers: list[Path] = []
+        self.set_aside: list[Path] = []  # damaged or unexpected files that a broker has renamed
+        self.drafts: list[Path] = []  # incomplete replacements of small files, after a crash
+        self.strangers: list[Path] = []  # unknown files
         if not (directory.root / VERSION).is_file() and not directory.journal.is_dir():
             raise StoreError("not a stompring data directory", directory.root)
-        # all files of a directory are open at once
+        # all files of the directory are open at the same time
         _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         try:
@@ -122,14 +125,14 @@ class Snapshot(ExitStack[None]):
         self._look_around()
 
     def files(self) -> Iterator[DataFile]:
-        """All segments and pages."""
+        """Yield all segments and pages."""
         yield from self.journal
         for folder in self.folders:
             yield from folder.pages
 
     @property
     def bytes(self) -> int:
-        """Of all segments and pages."""
+        """Total size of all segments and pages."""
         return sum(file.size for file in self.files())
 
     # ---- opening
@@ -149,7 +152,7 @@ class Snapshot(ExitStack[None]):
                 continue  # deleted between listing and opening
             there = self._pages_there()
             if before <= there:
-                for folder in self.folders:  # without pages that were deleted before the journal was opened
+                for folder in self.folders:  # drop pages that were deleted before the journal was opened
                     folder.pages = [page for page in folder.pages if page.path in there]
                 return
         self.close()
@@ -162,7 +165,7 @@ class Snapshot(ExitStack[None]):
         return folder
 
     def _opened(self, directory: Path, pattern: re.Pattern[str]) -> list[DataFile]:
-        """The files of a directory whose names have this form, ascending by number."""
+        """Open the files of a directory whose names match. Returns them ascending by number."""
         found = [
             (int(match[1]), path) for path in _listing(directory) if (match := pattern.fullmatch(path.name))
         ]
@@ -199,61 +202,58 @@ def _listing(directory: Path) -> list[Path]:
 
 
 class SnapshotFiles(Files):
-    """The files of a snapshot for those who would read a directory: nothing else is there, and nothing changes."""
+    """The segments and pages of a snapshot as read-only `Files`, for `Replay`."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._files = {file.path: file for file in snapshot.files()}
 
     def names(self, path: Path) -> list[str]:
-        """The names of the files in a directory."""
         return sorted(file.name for file in self._files if file.parent == path)
 
     def size(self, path: Path) -> int:
-        """Bytes in a file."""
         return self._files[path].size
 
     def read(self, path: Path, start: int = 0, stop: int = -1) -> bytes:
-        """Bytes of a file."""
         return self._files[path].read(start, stop)
 
 
-#: Called with a fault: file, position, text.
+#: Called with each inconsistency: file, offset, text.
 Findings = Callable[[Path, int, str], None]
 
-#: Called with the bytes read since the last call.
+#: Called with the number of bytes read since the last call.
 Progress = Callable[[int], None]
 
 
 @dataclass(slots=True)
 class FoundMessage:
-    """A message in a data directory: the place of its record, and its state in each of its queues."""
+    """A message in a data directory, and its state in each of its queues."""
 
     path: Path
-    at: int  # of the payload
+    at: int  # offset of the record's payload
     stored: StoredMessage
     queues: dict[int, MessageState]
 
     @property
     def number(self) -> int:
-        """The message's."""
+        """Message number."""
         return int(self.stored.number)
 
 
 class JournalInspection(Replay):
-    """Reads the journal of a snapshot; ``findings`` is called with each contradiction."""
+    """Reads the journal of a snapshot, and calls ``findings`` with each inconsistency."""
 
     def __init__(self, snapshot: Snapshot, findings: Findings, progress: Progress) -> None:
         super().__init__(SnapshotFiles(snapshot), snapshot.directory.journal, snapshot.identity)
         self.snapshot = snapshot
         self._findings = findings
-        self._past: set[int] = set()  # messages that were there
-        self._reported = 0
+        self._past: set[int] = set()  # numbers of messages that existed before
+        self._reported = 0  # bytes that ``progress`` got
         self.read(lambda done, _: progress(self._step(done)))
         for misplaced, why in self.misplaced:
             findings(misplaced.path, 0, f"not segment {misplaced.number}: {why}")
         for segment in self.segments:
             if snapshot.running and segment is self.segments[-1] and not segment.sealed:
-                continue  # it is being written
+                continue  # the broker writes to it
             for fault in segment.faults:
                 lost = (
                     "" if segment.sealed else f"; {segment.size - fault.at} bytes to the end are unreadable"
@@ -265,7 +265,7 @@ class JournalInspection(Replay):
         before, self._reported = self._reported, done
         return done - before
 
-    # ---- while it reads
+    # ---- during `read`
 
     def _complain(self, at: int, text: str) -> None:
         self._findings(self._segment.path, at, text)
@@ -279,19 +279,16 @@ class JournalInspection(Replay):
         self._past.add(number)
 
     def _record(self, data: bytes, begin: int, end: int) -> None:
-        with suppress(
-            StructError, ValueError, IndexError
-        ):  # of a malformed record, which is reported as such
+        with suppress(StructError, ValueError, IndexError):  # `_not_understood` reports malformed records
             self._check(begin, data[begin:end])
         super()._record(data, begin, end)
 
     def _check(self, at: int, payload: bytes) -> None:
-        """Report what contradicts the records before this one."""
+        """Report contradictions between a record and those before it."""
         kind = payload[0]
         if kind in (Kind.SETTLED, Kind.DELIVERED):
-            _, _, consumer, queue, _ = SETTLED.unpack_from(
-                payload
-            )  # as of DELIVERED, which names no consumer
+            # DELIVERED has the same fields, with consumer 0
+            _, _, consumer, queue, _ = SETTLED.unpack_from(payload)
             self._check_consumer(at, consumer)
             for number in unpack_numbers(payload[SETTLED.size :]):
                 self._check_fact(at, Kind(kind).name, number, queue)
@@ -310,7 +307,7 @@ class JournalInspection(Replay):
                 if (what, number) not in self.names:
                     self._complain(at, f"{word} number {number} is used before its NAME record")
         elif kind in (Kind.PAGE_SETTLED, Kind.PAGE_STATE, Kind.PAGE_CURSOR):
-            _, _, consumer, _, queue, _ = PAGE_CURSOR.unpack_from(payload)  # as all of them begin
+            _, _, consumer, _, queue, _ = PAGE_CURSOR.unpack_from(payload)  # common first fields
             if kind == Kind.PAGE_SETTLED:
                 self._check_consumer(at, consumer)
             if (QUEUE, queue) in self.ended:
@@ -321,7 +318,10 @@ class JournalInspection(Replay):
             self._complain(at, f"consumer number {consumer} is used before its NAME record")
 
     def _check_fact(self, at: int, what: str, number: int, queue: int) -> None:
-        """A message that began before the oldest segment may be gone with it; all others must have been there."""
+        """Report an event of a message that never existed, or that the queue does not hold.
+
+        A message older than the oldest segment may have been deleted with its segment.
+        """
         place = self.messages.get(number)
         if place is None:
             if number not in self._past and number >= self.segments[0].header.next_number:
@@ -336,19 +336,19 @@ class JournalInspection(Replay):
         if fault:
             self._complain(at, f"{what} of message {number} in queue {self.queue(queue)}, {fault}")
 
-    # ---- what came of it
+    # ---- results
 
     def queue(self, number: int) -> str:
-        """A queue's name, for people."""
+        """Return the name of a queue for a text, its number if the name is unknown."""
         return self.names.get((QUEUE, number), f"number {number}")
 
     @cached_property
     def durable_queues(self) -> frozenset[int]:
-        """The numbers of the queues there are."""
+        """Numbers of the queues with a binding."""
         return frozenset(number for what, number in self.bindings if what == QUEUE)
 
     def in_journal(self) -> Iterator[FoundMessage]:
-        """The messages that the journal holds, by number."""
+        """Yield the messages in the journal, ascending by number."""
         for number in self.messages:
             found = self.messages.get(number)
             if found is None:
@@ -363,24 +363,24 @@ class JournalInspection(Replay):
 
 @dataclass(eq=False, slots=True)
 class PageContents:
-    """One page. What it says of itself is known once its messages have been gone through."""
+    """One page. The public fields have their final values after an iteration of `messages`."""
 
     file: DataFile
     _journal: JournalInspection
     _findings: Findings
-    _newest: bool  # and being written
-    _folder: str  # the name that the directory's address has
+    _newest: bool  # a broker may still write to it
+    _folder: str  # name of the address in address.txt
     _twice: bool  # another file has the same number
-    misplaced: bool = False  # it is not the page that its name says
-    address: int = 0  # its number; 0 until it is known
+    misplaced: bool = False  # not the page of its name (`Replay.misplaced_page`)
+    address: int = 0  # number of the address; 0: unknown
     count: int = 0  # messages written to it
-    live: int = 0  # of those, the ones that some durable queue has not given up
-    lost: int = 0  # that end with the broker, because they or their queues are not durable
-    sealed: bool = False
+    live: int = 0  # durable messages that durable queues have not settled
+    lost: int = 0  # unsettled messages that are not durable, or only in non-durable queues
+    sealed: bool = False  # it has a footer
     _gone: dict[int, bytearray] = field(default_factory=dict)  # by queue: 1 for each settled position
 
     def messages(self) -> Iterator[FoundMessage]:
-        """What is left in it, in order: only durable messages, with the durable queues that hold them."""
+        """Yield the unsettled durable messages in their order, each with the durable queues that hold it."""
         data = self.file.read()
         header = Header.read(data)
         header.refuse_older(self.file.path)
@@ -394,7 +394,7 @@ class PageContents:
         if self._is_misplaced(header):
             return
         if self.file.number in self._journal.removed_pages:
-            return  # the broker died before its file was
+            return  # the broker ended after it recorded the removal, and before it deleted the file
         walk = SegmentScan(data)
         starts = None if walk.footer is None else walk.footer.starts
         self.sealed = starts is not None
@@ -402,7 +402,7 @@ class PageContents:
             kind = data[begin]
             try:
                 if kind == Kind.MESSAGE:
-                    # damage before it does not change a message's place
+                    # by the footer, because damage earlier in the page changes ``count``
                     index = self.count if starts is None else bisect_left(starts, begin - PREFIX.size)
                     self.count = index + 1
                     held = self._buffered(index, begin, data[begin:end])
@@ -411,7 +411,7 @@ class PageContents:
                 elif kind == Kind.NAME:
                     self._name(begin, data[begin:end])
                 elif kind == Kind.BINDING:
-                    # it counts at a start, where the journal was not written in time
+                    # recovery uses it if the journal lacks the binding
                     unpack_binding(data[begin:end])
                 else:
                     self._complain(begin, f"unexpected record of kind {kind}")
@@ -424,12 +424,12 @@ class PageContents:
                 lost = "" if self.sealed else f"; {len(data) - each.at} bytes to the end are unreadable"
                 self._complain(each.at, each.reason + lost)
             known = self._journal.pages.ends.get(self.file.number, 0)
-            if known > self.count:  # the journal may not know of more messages than there are
+            if known > self.count:  # records refer to positions behind the last message
                 text = f"the journal has records of {known} messages, the page has {self.count}"
                 self._complain(walk.end, text)
 
     def sparse_messages(self) -> Iterator[FoundMessage]:
-        """The same with less memory, for many pages side by side: they are read twice."""
+        """Yield the results of `messages`, with less memory for many pages in parallel: it reads the page twice."""
         places, sizes, indexes = array("Q"), array("I"), array("I")
         for held in self.messages():
             places.append(held.at)
@@ -490,10 +490,10 @@ class PageContents:
             self.address = self.address or number
 
     def _settled(self, queue: int) -> bytearray:
-        """1 for each position of the page that a queue has settled."""
+        """Return a byte for each position of the page: 1 if a queue has settled it."""
         gone = self._gone.get(queue)
         if gone is None:
-            # no message takes less than its prologue: more than this there cannot be
+            # the maximum number of messages, from the minimum size of a record
             most = self.file.size // (MESSAGE.size + PREFIX.size)
             gone = self._gone[queue] = bytearray(most)
             for first, count in self._journal.pages.settled.get((queue, self.file.number), ()):
@@ -507,7 +507,7 @@ class PageContents:
 
 @dataclass(slots=True)
 class FolderContents:
-    """All pages of one address. ``names`` are those of addresses and queues."""
+    """The pages of one address. ``names``: names of addresses and queues, by kind and number."""
 
     folder: PageFolder
     pages: list[PageContents]
@@ -515,19 +515,19 @@ class FolderContents:
 
     @property
     def address(self) -> str:
-        """Its name: as the pages know it, else as address.txt has it."""
+        """Name of the address, from the pages if they have it, else from address.txt."""
         for page in self.pages:
             if page.address:
                 return self.names.get((ADDRESS, page.address), self.folder.address)
         return self.folder.address
 
 
-#: Pages that may be in memory at once.
+#: Maximum number of whole pages in memory at the same time.
 MAX_PAGES_IN_MEMORY = 8
 
 
 class DirectoryContents:
-    """What is in a data directory. Making one reads the journal."""
+    """The live contents of a data directory. The constructor reads the journal."""
 
     def __init__(self, snapshot: Snapshot, findings: Findings, progress: Progress) -> None:
         self.snapshot = snapshot
@@ -536,7 +536,7 @@ class DirectoryContents:
         seen: set[int] = set()  # numbers of pages
         self.folders: list[FolderContents] = []
         for folder in snapshot.folders:
-            # a page may get its footer when the next one is begun already
+            # the broker may create the next page before it writes the footer of a page
             newest = folder.pages[-2:] if snapshot.running else []
             pages = [
                 PageContents(page, journal, findings, page in newest, folder.address, page.number in seen)
@@ -546,12 +546,12 @@ class DirectoryContents:
             self.folders.append(FolderContents(folder, pages, journal.names))
 
     def paged(self) -> Iterator[tuple[FolderContents, Iterator[FoundMessage]]]:
-        """What is left in the pages, folder by folder."""
+        """Yield each folder with its unsettled messages."""
         for folder in self.folders:
             yield folder, self._watched(folder)
 
     def messages(self) -> Iterator[FoundMessage]:
-        """Everything that a broker would find when it starts, by number."""
+        """Yield all messages that a broker would recover, ascending by number."""
         sparse = len(self.folders) > MAX_PAGES_IN_MEMORY
         pages = [self._watched(folder, sparse=sparse) for folder in self.folders]
         return merge(self.journal.in_journal(), *pages, key=attrgetter("number"))
@@ -563,4 +563,4 @@ class DirectoryContents:
 
 
 def ignore(path: Path, position: int, text: str) -> None:
-    """For those who want to know what is there, and not what is wrong with it."""
+    """A `Findings` that ignores all inconsistencies."""
