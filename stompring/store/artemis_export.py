@@ -153,10 +153,7 @@ class ArtemisExportReader(ImportedFile):
         parser.StartDoctypeDeclHandler = self._doctype
 
     def identify(self) -> str:
-        """Return a digest of the file. Reads it to the end, and then starts at its beginning again.
-
-        Raises `InvalidExport` if the end is missing.
-        """
+        """Read the whole file, return its digest, and rewind. Raises `InvalidExport` if the end is missing."""
         digest = hashlib.blake2b(digest_size=16)
         last = b""
         for chunk in self._chunks():

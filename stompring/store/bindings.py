@@ -98,10 +98,7 @@ _CHOICES = {
 
 
 def attributes_of(described: Mapping[str, Any]) -> QueueAttributes:
-    """Parse the result of `describe_attributes`. Ignores unknown names: a newer version may have written them.
-
-    Raises one of `UNUSABLE`.
-    """
+    """Parse the result of `describe_attributes`. Ignores names of newer versions. Raises one of `UNUSABLE`."""
     values = {name: value for name, value in described.items() if name in ATTRIBUTES}
     values["routing_type"] = RoutingType(values["routing_type"])
     for name, choices in _CHOICES.items():
@@ -214,10 +211,7 @@ class IdChunk(LiveRecord):
 
 
 class IdsCleared(LiveRecord):
-    """The event that an address has forgotten all its ids.
-
-    It is not live: all segments with these ids are older, and are deleted before the one with this record.
-    """
+    """The event that an address has forgotten all its ids. Not live: segments with the ids are deleted before its own."""
 
     def __init__(self, address: Address, oldest: int) -> None:
         super().__init__()
@@ -310,10 +304,7 @@ def record_bytes(ids: list[bytes]) -> int:
 
 
 class Bindings:
-    """The bindings of durable queues, addresses and values in the journal.
-
-    ``values``: JSON objects by number. ``ids``: duplicate ids by address.
-    """
+    """Bindings of durable queues, addresses and values. ``values``: by number. ``ids``: duplicate ids by address."""
 
     def __init__(self, journal: Journal) -> None:
         self.values: dict[int, Mapping[str, Any]] = {}

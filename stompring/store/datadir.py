@@ -191,10 +191,7 @@ def identity_text(identity: bytes) -> bytes:
 
 
 def read_identity(files: Files, path: Path) -> bytes | None:
-    """Return the identity in a file, None if the file does not exist.
-
-    Raises `StoreError` if the contents are not an identity, and `OSError`.
-    """
+    """Return the identity in a file, None if it does not exist. Raises `StoreError` if it is malformed, `OSError`."""
     try:
         return parse_identity(files.read(path), path)
     except FileNotFoundError:
@@ -350,10 +347,7 @@ def _lake(identifier: str, lake: object) -> Lake:
 
 
 def read_ingested(directory: Path) -> dict[str, Lake]:
-    """Return the lakes that ingest a retention directory, by id; empty if it has no file `INGESTED`.
-
-    Raises `ValueError` if the file is malformed.
-    """
+    """Return the lakes in `INGESTED` of a retention directory; empty if missing. Raises `ValueError` if malformed."""
     try:
         return parse_ingested((directory / INGESTED).read_bytes())
     except FileNotFoundError:

@@ -24,10 +24,7 @@ from .writer import Writer
 
 
 class Durable:
-    """The store of one broker in one directory, which no other process writes to.
-
-    ``notes``: JSON objects by number (`store_value`).
-    """
+    """The store of one broker in a directory of its own. ``notes``: JSON objects by number (`store_value`)."""
 
     def __init__(
         self,

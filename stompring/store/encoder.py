@@ -42,8 +42,7 @@ from .record import (
 )
 from .segment import Footer, ReadFile
 
-#: Maximum messages, and bytes of messages, in one RETAINED record: one to two milliseconds of work. A larger message
-#: has a record of its own.
+#: Maximum messages and bytes in a RETAINED record: 1 to 2 ms of work. A larger message has its own record.
 MAX_RETAINED_MESSAGES, MAX_RETAINED_BYTES = 2000, 1 << 20
 
 #: States of messages in the queues of a RETAINED record: waiting, or acknowledged by a consumer.
@@ -124,7 +123,6 @@ class MessageState(NamedTuple):
 
     @classmethod
     def of(cls, ref: Reference) -> MessageState:
-        """Return the present state of a reference."""
         recurrence = b""
         if ref.recurrence is not None:
             recurrence = json.dumps(recurrence_fields(ref.recurrence), separators=(",", ":")).encode()
@@ -220,10 +218,7 @@ class RecordEncoder:
         self._add_message(message, head)
 
     def _prepare(self, message: Message, queue: QueueBase) -> bool:
-        """Cache the parts of a record that all messages with the same traits share in a queue.
-
-        Returns False if the segment lacks the name of the queue or the address.
-        """
+        """Cache the record parts that traits and queue determine. Returns False if the segment lacks a name."""
         address, ids = message.address.number, self._queues.get(queue.number)
         if ids is None or address not in self._addresses:
             return False
@@ -406,10 +401,7 @@ class RecordEncoder:
         return packed
 
     def name_consumer(self, name: str) -> int:
-        """Write the name of a consumer if this segment lacks it. Returns its number in this segment.
-
-        Returns 0 if the name is empty, or if the segment names `MAX_CONSUMERS` already.
-        """
+        """Write the name of a consumer if the segment lacks it. Returns its number; 0: no name, or too many of them."""
         number = self._consumers.get(name, 0)
         if name and not number and self._last_consumer < MAX_CONSUMERS:
             number = self._consumers[name] = self._last_consumer = self._last_consumer + 1
@@ -437,10 +429,7 @@ def _due(ref: Reference) -> int:
 
 
 def _due_when_sent(refs: list[Reference], happened: dict[Reference, list[StateChange]]) -> int:
-    """Return the due time that a message was sent with (epoch ms, 0: none).
-
-    The MESSAGE record has it, so this function removes that change from ``happened``.
-    """
+    """Return the due time that a message was sent with (0: none), and drop its changes: the MESSAGE record has it."""
     firsts = [
         changes[0].state.due
         for changes in happened.values()

@@ -88,14 +88,12 @@ class FieldReader:
         return read(name)
 
     def text(self, name: str) -> str:
-        """Take a string."""
         value = self.value(name)
         if not isinstance(value, str):
             raise InvalidExport(f"{self._what}: {name} is not a string")
         return value
 
     def flag(self, name: str) -> bool:
-        """Take a boolean."""
         value = self.value(name)
         if not isinstance(value, bool):
             raise InvalidExport(f"{self._what}: {name} is not a boolean")
@@ -116,7 +114,6 @@ class FieldReader:
         return None if value is None else kind(value)
 
     def items(self, name: str) -> list[Any]:
-        """Take a list."""
         value = self.value(name)
         if not isinstance(value, list):
             raise InvalidExport(f"{self._what}: {name} is not a list")
@@ -160,7 +157,6 @@ class PortableMessage:
     expires: int  # epoch ms; 0: never
 
     def fields(self) -> dict[str, Any]:
-        """The JSON object."""
         traits = self.traits
         return {
             "number": self.number,
@@ -296,7 +292,6 @@ class PortableQueue:
     as_configured: Mapping[str, Any] | None = None  # as broker.xml had them when last applied
 
     def fields(self) -> dict[str, Any]:
-        """The JSON object."""
         configured = self.as_configured
         return {
             "name": self.name,
@@ -368,7 +363,6 @@ class PortableAddress:
     paused: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """The JSON object."""
         return {**as_json(self), "routingTypes": sorted(self.routing_types)}
 
     @classmethod
@@ -433,7 +427,6 @@ class ExportWriter:
         )
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Write one line."""
         if kind in self.counts:
             self.counts[kind] += 1
         line = json.dumps({kind: fields}, ensure_ascii=False, separators=(",", ":"))

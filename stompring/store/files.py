@@ -67,7 +67,7 @@ class Files:
         return descriptor
 
     def write(self, descriptor: int, data: bytes | memoryview, at: int) -> int:
-        """Write bytes at position ``at``, also beyond the end. Returns the number of bytes written, maybe not all."""
+        """Write bytes at position ``at``, maybe not all: returns their number. A gap before ``at`` reads as zeros."""
         return os.pwrite(descriptor, data, at)
 
     def write_all(self, descriptor: int, data: bytes | memoryview, at: int) -> None:
@@ -104,10 +104,7 @@ class Files:
         self.sync_directory(path.parent)
 
     def move(self, path: Path, target: Path) -> None:
-        """Move a file to another directory, which may be on another disk. Creates that directory if missing.
-
-        Does nothing if the file does not exist, because an earlier attempt may have moved it.
-        """
+        """Move a file to another directory or disk; creates the directory. Does nothing if the file does not exist."""
         self.make_directory(target.parent)
         try:
             os.rename(path, target)
@@ -162,9 +159,9 @@ class Files:
         return self.status(path)[0]
 
     def read(self, path: Path, start: int = 0, stop: int = -1) -> bytes:
-        """Return bytes ``start`` to ``stop`` (exclusive; -1: the end) of a file, fewer if the file is shorter.
+        """Return bytes ``start`` to ``stop``, which is exclusive (-1: to the end). Raises `FileNotFoundError`.
 
-        Raises `FileNotFoundError`.
+        Returns fewer bytes if the file is shorter.
         """
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -173,10 +170,7 @@ class Files:
             os.close(descriptor)
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Create or replace a small file atomically: after a crash it has the old contents or the new.
-
-        Creates its directory if missing.
-        """
+        """Create or replace a small file, and its directory. After a crash it has the old contents or the new."""
         self.make_directory(path.parent)
         draft = path.with_name(path.name + ".new")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)

@@ -70,10 +70,7 @@ class DataFile:
         self.size = os.fstat(self._descriptor).st_size
 
     def read(self, start: int = 0, stop: int = -1) -> bytes:
-        """Return bytes ``start`` to ``stop`` (exclusive; -1: the end), fewer if the file is shorter.
-
-        Raises `StoreError`.
-        """
+        """Return bytes ``start`` to ``stop`` (exclusive), fewer if the file is shorter. Raises `StoreError`."""
         stop = self.size if stop < 0 else min(stop, self.size)
         try:
             return read_range(self._descriptor, start, stop)
@@ -91,16 +88,12 @@ class PageFolder:
 
 
 class Snapshot(ExitStack[None]):
-    """The files of a data directory at one time, opened for reading. Use it as a context manager.
-
-    ``running``: a broker has the directory. Raises `StoreError` if the directory is not a data directory, or changes
-    too fast.
-    """
+    """The files of a data directory at one time, opened for reading: a context manager. Raises `StoreError`."""
 
     def __init__(self, directory: DataDirectory) -> None:
         super().__init__()
         self.directory = directory
-        self.running = is_locked(directory.root)
+        self.running = is_locked(directory.root)  # a broker has the directory
         self.identity = NO_IDENTITY
         with suppress(OSError, StoreError):
             self.identity = read_identity(Files(), directory.root / IDENTITY) or NO_IDENTITY
@@ -235,7 +228,6 @@ class FoundMessage:
 
     @property
     def number(self) -> int:
-        """Message number."""
         return int(self.stored.number)
 
 
@@ -318,10 +310,7 @@ class JournalInspection(Replay):
             self._complain(at, f"consumer number {consumer} is used before its NAME record")
 
     def _check_fact(self, at: int, what: str, number: int, queue: int) -> None:
-        """Report an event of a message that never existed, or that the queue does not hold.
-
-        A message older than the oldest segment may have been deleted with its segment.
-        """
+        """Report an event of a message that the queue does not hold. Messages of deleted segments are unknown."""
         place = self.messages.get(number)
         if place is None:
             if number not in self._past and number >= self.segments[0].header.next_number:

@@ -484,10 +484,7 @@ class Journal:
                 self.writer.require_end_of_turn()
 
     def transaction(self) -> int:
-        """Return the number of the open transaction, 0 if there is none.
-
-        Pages store it with their messages, which count only if that transaction is committed.
-        """
+        """Return the number of the open transaction, 0: none. Pages store it: their messages count after its commit."""
         if not self._depth:
             return 0
         if not self.mark.number:
@@ -497,7 +494,6 @@ class Journal:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
         return self._depth > 0
 
     def pages_recovered(self, page: int) -> None:
@@ -810,10 +806,7 @@ class Journal:
             self.writer.after_next_batch(partial(segment.remove, self.writer, self.retention))
 
     def compact_step(self, items: int, size: int) -> int:
-        """Write live records of the oldest segment to the newest: up to ``items`` records and about ``size`` bytes.
-
-        Returns the bytes written.
-        """
+        """Write up to ``items`` live records, about ``size`` bytes, of the oldest segment again. Returns the bytes."""
         if not self.gather():
             return 0
         if self._encoder.at >= self.file_size:
