@@ -211,7 +211,7 @@ class IdChunk(LiveRecord):
 
 
 class IdsCleared(LiveRecord):
-    """The event that an address has forgotten all its ids. Not live: segments with the ids are deleted before its own."""
+    """The event that an address has forgotten all its ids. It is not live: segments with the ids are deleted first."""
 
     def __init__(self, address: Address, oldest: int) -> None:
         super().__init__()

@@ -108,7 +108,7 @@ class MessageReferences:
         self.refs = refs
         self.left = len(refs)
         self.changes: list[StateChange] = []  # before the message was written
-        #: None, except if the latest record of the message lacks new ``refs``: logged deliveries of the others.
+        #: If a record of the message lacks newer ``refs``: logged deliveries of each of the others. Else None.
         self.logged = logged
 
 
@@ -282,7 +282,7 @@ class Journal:
         self.unwritten: dict[object, Binding] = {}  # bindings without a record on disk, by subject
         self._pending: list[object] = []  # events to encode
         self._replaced: list[object] = []  # events with Reason.REPLACED
-        # messages that only retention needs; those that a consumer acknowledged before they were written; their events
+        # only for retention: messages, messages acknowledged before they were written, and events of both
         self._entries: list[Entries] = []
         self._taken: dict[tuple[QueueBase, ConsumerBase], Entries] = {}
         self._logged: list[tuple[Reference, int] | StateChange | LiveRecord] = []
@@ -349,7 +349,7 @@ class Journal:
         segment = message.segment
         if type(segment) is not JournalSegment:
             if segment is ref:
-                message.segment = None  # it is not written
+                message.segment = None  # recovery needs no record of it
                 if self.retention is not None and message.traits.retained:
                     self._retain(ref, reason)
             elif type(segment) is MessageReferences and (
