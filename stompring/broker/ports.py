@@ -1,19 +1,13 @@
-"""What the broker needs of others: a store, pages on disk, address policies.
+"""Interfaces between the broker and the store, the pages on disk, and the address policies.
 
-The seam to the store. The broker tells it facts about durable messages; in memory nobody listens.
+`Storage`: the broker reports each change of a durable or retained message to the store, and does not wait for it.
+`Storage.when_synced` calls back once the store has written all earlier changes. `NoStorage` ignores the reports.
 
-A store keeps *messages* (once, with the queues that hold them), *facts* about them (settled and why, delivery
-attempts, due times) and *bindings* (addresses and queues that must survive). Facts of one transaction stand between
-`begin` and `commit`. Nothing here waits: `when_synced` calls back once all that was said before is safe.
+`Pages`, `Cursor` and `Block`: the messages of addresses in page mode, in files. A *position* is a page and the index
+of a message in it. The *cursor* of a queue records which positions of one address the queue has not settled.
 
-Paging as the broker sees it: pages of addresses on disk (`Pages`, `Cursor`) and queues with messages in them
-(`PagedQueue`).
-
-A paged message is a *position*: a page and its index there. What one queue has in the pages of one address is its
-*cursor*. A queue has a `PagedQueue` while an address that it gets messages from is in page mode.
-
-What the broker asks of address policies: `Hooks` has one call for each decision and notification, made once for
-each address, and None where no policy takes part. `Offer` is a message as a policy sees it before it is admitted.
+`Hooks`: the calls of the policies of one address, a call for each decision and notification. `Offer` is a message as a
+policy sees it before it is admitted.
 """
 
 from __future__ import annotations
@@ -34,7 +28,7 @@ from .reference import Page, Position, QueueBase, Reference
 
 
 class Reason(IntEnum):
-    """Why a queue no longer holds a message. The name of the counter that goes up."""
+    """Why a message left a queue. Each reason has a counter of the queue: ``messages_acknowledged`` and so on."""
 
     ACKNOWLEDGED = 0
     EXPIRED = 1
@@ -42,16 +36,16 @@ class Reason(IntEnum):
     REPLACED = 3
 
 
-#: What else becomes of a message in a queue: it goes out to a consumer, comes back, waits for its due time.
+#: Other events of a message in a queue: delivered to a consumer, requeued, scheduled for a due time.
 DELIVERED, RETURNED, POSTPONED = range(len(Reason), len(Reason) + 3)
 
 
 @dataclass(eq=False)
 class Entries:
-    """Messages that entered ``queue`` and that no restart has to bring back, until a store writes them.
+    """Retained messages that entered ``queue``, not yet written by the store. A restart does not recover them.
 
-    ``taker`` is the name of the consumer that took and acknowledged each as it came. None: they wait, and what becomes
-    of them is told of each.
+    ``taker``: name of the consumer that acknowledged each message on arrival. None: the messages stay in the queue, and
+    `Storage.log` reports each later event.
     """
 
     queue: QueueBase
@@ -60,61 +54,69 @@ class Entries:
 
 
 class Storage(Protocol):
-    """What the broker needs of a store."""
+    """The interface of a store. None of its methods waits for the disk, except `drain` and `close`.
 
-    keeps_all: bool  # retains messages: wants to hear of those too that are consumed as they come
+    `append`, `settle`, `returned`, `postponed` and `delivered` report changes of durable messages in durable queues, if
+    the messages are not paged; a `Cursor` records the changes of paged messages. `log` and `record` are for other
+    messages that the store retains: it writes them, but a restart does not recover them. The store must write the
+    changes in the order of the calls.
+    """
+
+    keeps_all: bool  # the store retains messages, including those that are acknowledged on arrival
     write_limit: (
-        MemoryLimit  # full while durable messages must wait: too much is unwritten, or the disk fails
+        MemoryLimit  # full while producers of durable messages must wait: unwritten bytes, or a disk fault
     )
 
     def append(self, ref: Reference) -> None:
-        """A durable message entered a durable queue.
-
-        A message that enters several queues comes once for each, one after the other.
-        """
+        """Store that a message entered a queue. A message that enters several queues is reported once for each."""
 
     def settle(self, ref: Reference, reason: Reason) -> None:
-        """A queue gave up its reference; the message goes when the last one does."""
+        """Store that a message left a queue. The message can be deleted when no queue holds it."""
 
     def returned(self, ref: Reference) -> None:
-        """A delivery came back: its counts, and its due time when it has one, are new."""
+        """Store ``deliveries`` and ``attempts`` of a message that was requeued, and ``due`` if it is SCHEDULED."""
 
     def postponed(self, ref: Reference) -> None:
-        """The due time of a message is new: it has come with one, or recurs."""
+        """Store ``ref.due`` of a message that entered a queue with a due time, or recurs. Follows its `append`."""
 
     def delivered(self, ref: Reference) -> None:
-        """A message that had waited went out to a consumer. It need not be safe before anything else is."""
+        """Store that a pending message was delivered. No caller waits for this record."""
 
     def log(self, ref: Reference, event: int) -> None:
-        """Something has become of a message that is retained and that no restart brings back.
-
-        ``event`` is a `Reason`, or DELIVERED, RETURNED or POSTPONED.
-        """
+        """Store an event of a retained message: a `Reason`, or DELIVERED, RETURNED or POSTPONED."""
 
     def record(self, entries: Entries) -> None:
-        """``entries`` is about to get its first message; the store takes what is in it when the turn is over."""
+        """Store the messages of ``entries`` at the end of the reactor turn, and empty the list.
+
+        The broker calls this once in a turn, before it adds the first message to the empty list.
+        """
 
     def begin(self, size: int = 0) -> None:
-        """What follows, up to `commit`, takes effect as one.
+        """Begin a transaction: a crash loses all changes up to `commit`, or none. Transactions nest.
 
-        ``size``, in bytes, is given where it may as well do so together with what was told right before in that way.
+        ``size``: bytes of its messages, if the store may join this transaction to the one that ended right before,
+        provided that one also had a size. 0: the store may not.
         """
 
     def commit(self) -> None:
-        """End of what `begin` opened."""
+        """End the transaction that the last `begin` opened."""
 
     def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
-        """Call once everything told so far would survive a crash; ``transactional`` for the end of a transaction."""
+        """Call ``call`` once all changes so far survive a crash, or at once if no sync is required.
+
+        The setting journal-sync-transactional decides whether the end of a transaction (``transactional``) requires a
+        sync, journal-sync-non-transactional decides for other changes.
+        """
 
     def drain(self) -> bool:
-        """Write everything told so far and wait for it; False where that cannot be done."""
+        """Write all changes so far, and wait for the disk. Return False if the disk fails."""
 
     def close(self) -> None:
-        """Everything told so far is safe when this returns."""
+        """Write all changes so far, wait for the disk, and stop."""
 
 
 class NoStorage:
-    """Stores nothing: a broker without persistence."""
+    """The store of a broker without persistence: it stores nothing."""
 
     def __init__(self) -> None:
         self.keeps_all = False
@@ -124,125 +126,137 @@ class NoStorage:
         self.bind = self.unbind = self.bind_address = self.unbind_address = _ignore
 
     def begin(self, size: int = 0) -> None:
-        """A process that dies takes all of it along, so all is atomic."""
+        pass
 
     def commit(self) -> None:
-        """See `begin`."""
+        pass
 
     def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
-        """At once."""
         call()
 
     def drain(self) -> bool:
-        """Nothing waits."""
         return True
 
     def close(self) -> None:
-        """Nothing to sync."""
+        pass
 
 
 def _ignore(thing: object, detail: object = None) -> None:
-    """Report nothing."""
+    pass
 
 
-LOADED, TIMED = 11, 12  # in `Cursor.states`
+#: In `Cursor.states`: the message is in memory (loaded); it is on disk and scheduled (timed).
+LOADED, TIMED = 11, 12
 
 
 class Block(Protocol):
-    """Consecutive messages of one page in memory: ``first`` to before ``stop``."""
+    """Consecutive messages of one page in memory. ``index``: index of a message in the page."""
 
     page: Page
-    first: int
-    stop: int
-    size: int  # bytes that it holds in memory
+    first: int  # index of the first message
+    stop: int  # index after the last message
+    size: int  # bytes of memory
 
     def message(self, index: int) -> Message:
-        """The message at a position of this block; the same object for all queues while any of them holds it."""
+        """Return a message; the same object for all queues while one of them holds it."""
 
     def decode(self, index: int) -> Message:
-        """As `message`, for a caller that is done with it at once: an object of its own."""
+        """Return a message in an object that no queue shares, for a caller that does not store it."""
 
     def due(self, index: int) -> int:
-        """When its sender wants it to be delivered (epoch ms), 0 for at once."""
+        """Return the due time that the sender of a message requested (epoch ms, 0: none)."""
 
-    # what a scan asks of each position without having a message made of it
+    # values that a scan reads without decoding a message
 
     def number_of(self, index: int) -> int:
-        """Its message's number."""
+        """Return the number of a message."""
 
     def expires(self, index: int) -> int:
-        """When it expires (epoch ms), 0 for never."""
+        """Return when a message expires (epoch ms, 0: never)."""
 
     def traits(self, index: int) -> Traits:
-        """Its traits; mostly the same object for messages that were sent with the same headers."""
+        """Return the traits of a message; mostly one object for all messages with the same headers."""
 
 
-#: Called with a block that was read, with None if it is unreadable.
+#: Called with the block that was read, None if the block is unreadable.
 Done = Callable[[Block | None], None]
 
 
 class Cursor(Protocol):
-    """What one queue has in the pages of one address. Priorities are 0 to 9; none of the methods reads a file."""
+    """The positions of one queue in the pages of one address. None of the methods reads a file.
+
+    A position is *waiting* (on disk only, ready for delivery), *timed* (on disk only, scheduled), *loaded* (a reference
+    in memory has it) or settled. ``level``: a priority, 0 to 9. ``index``: index of a message in a page.
+    """
 
     @property
     def pages(self) -> Pages:
-        """The pages it is in."""
+        """The pages of the address."""
 
-    remaining: int  # not settled: waiting, timed and loaded
-    waiting: int  # on disk only, and not timed
-    timed: int  # on disk only, for their due time
+    remaining: int  # number of unsettled positions: waiting, timed and loaded
+    waiting: int  # number of waiting positions
+    timed: int  # number of timed positions
     levels: list[int]  # ``waiting`` by priority
 
     def first(self, level: int) -> Position | None:
-        """The first waiting position of a priority."""
+        """Return the first waiting position of a priority."""
 
     def following(self, level: int, page: Page, index: int) -> Position | None:
-        """The first waiting position of a priority at or after ``(page, index)``; ``index`` may be behind its end."""
+        """Return the first waiting position of a priority at or after an index, which may exceed the page's count."""
 
     def is_waiting(self, page: Page, index: int) -> bool:
-        """Whether a position is on disk only, and not timed."""
+        """Return whether a position is waiting."""
 
     def counts(self, page: Page, index: int) -> tuple[int, int]:
-        """Deliveries and failed attempts of a position so far."""
+        """Return the numbers of deliveries and of failed attempts of a position."""
 
     def due(self, block: Block, index: int) -> int:
-        """When a timed position falls due (epoch ms): that of its message, or of its redelivery."""
+        """Return the due time of a timed position (epoch ms): that of its message, or of its redelivery."""
 
     def take(self, page: Page, index: int) -> tuple[int, int]:
-        """A waiting or timed position is loaded from now on; gives its deliveries and failed attempts so far."""
+        """Mark a waiting or timed position as loaded, and return its `counts`."""
 
     def put_back(self, ref: Reference) -> None:
-        """A loaded reference is given up by memory: its position is waiting again, its counts are kept."""
+        """Mark a loaded position as waiting, or as timed if ``ref`` is SCHEDULED. Stores its counts and due time."""
 
     def settle(self, ref: Reference, reason: Reason) -> None:
-        """A loaded position is done with."""
+        """Settle a loaded position."""
 
     def acknowledge(self, page: Page, first: int, stop: int, durable: bool) -> None:
-        """Waiting positions from ``first`` to before ``stop``, all of one priority, were delivered and acknowledged.
+        """Settle the waiting positions from ``first`` to before ``stop``: they were delivered and acknowledged.
 
-        None of them was delivered before (`untouched`); all of them are durable, or none is.
+        They have the same priority. ``durable``: whether their messages are durable. Call it only if `untouched`.
         """
 
     def untouched(self, page: Page) -> bool:
-        """Whether `acknowledge` may be used: nothing in a page was delivered and came back."""
+        """Return whether `acknowledge` may be used in a page.
+
+        That is so if no unsettled position was delivered before, and the store does not retain messages.
+        """
 
     def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
-        """A waiting position is done with unread (rings that count paged messages)."""
+        """Settle a waiting or timed position without reading its message."""
 
     def returned(self, ref: Reference) -> None:
-        """A delivery of a loaded position came back: its counts are new."""
+        """Store the counts and the due time of a loaded position that was requeued after a delivery."""
 
     def states(self, page: Page, first: int, stop: int) -> bytes:
-        """One byte a position: priority + 1 where it is waiting, `LOADED`, `TIMED`, or 0 (settled, or not its own)."""
+        """Return a byte for each position from ``first`` to before ``stop``.
+
+        Priority + 1: waiting. `LOADED`. `TIMED`. 0: settled, or the message is not in this queue.
+        """
 
     def timed_of(self, page: Page) -> list[int]:
-        """The timed positions of a page, ascending."""
+        """Return the indexes of the timed positions of a page, ascending."""
 
     def waiting_of(self, page: Page) -> list[int]:
-        """The waiting positions of a page, ascending."""
+        """Return the indexes of the waiting positions of a page, ascending."""
 
     def purge(self, reason: Reason) -> Iterator[int]:
-        """Settle all that is waiting or timed, the last page first; gives how many for each page."""
+        """Settle all waiting and timed positions, the last page first. Yields the number settled in each page.
+
+        Positions that are appended during the iteration stay.
+        """
 
 
 class Pages(Protocol):
@@ -252,69 +266,75 @@ class Pages(Protocol):
     def address(self) -> AddressBase:
         """The address."""
 
-    bytes: int  # of all its page files
+    bytes: int  # total size of the page files
 
     def in_order(self) -> Sequence[Page]:
-        """All pages, ascending."""
+        """Return all pages, ascending by number."""
 
     def page(self, number: int) -> Page | None:
-        """The page of that number, None when it is gone."""
+        """Return a page by its number, None if it was deleted."""
 
     @property
     def messages(self) -> int:
-        """The most that any one queue has not settled."""
+        """Number of unsettled messages of the queue that has the most."""
 
     @property
     def cursors(self) -> Mapping[QueueBase, Cursor]:
-        """By queue, of those that have something here."""
+        """The cursors by queue."""
 
     def roll(self) -> None:
-        """Begin a new page file now."""
+        """End the current page file: the next message begins a new one."""
 
     @property
     def count(self) -> int:
-        """Page files."""
+        """Number of page files."""
 
     @property
     def empty(self) -> bool:
-        """No queue has anything left here."""
+        """Whether every queue has settled all its messages in these pages."""
 
     def append(self, message: Message, members: Sequence[QueueBase], due: int = 0) -> Position:
-        """Write a message once for all ``members``; it waits for each of them (timed when ``due`` is given)."""
+        """Write a message once for the queues ``members``. Its position is waiting for each of them.
+
+        ``due``: due time (epoch ms). If it is not 0, the position is timed instead.
+        """
 
     def gather(self, message: Message, queue: QueueBase) -> bool:
-        """As `append`, for a queue with waiting messages before this one; gathered messages are appended together.
+        """Collect a message of one queue that `Paging.write_gathered` appends together with others.
 
-        Returns False where `Paging.gathering` is not set or the message needs more than being written.
+        The message is not durable and has no due time. Return False if the caller must `append` it: if
+        `Paging.gathering` is not set, if the queue has no waiting message of its priority, or if the queue must process
+        it at once (ring, last-value queue, expiry, transaction, consumers with selectors).
         """
 
     def cursor(self, queue: QueueBase) -> Cursor:
-        """The cursor of a queue, made when first asked for."""
+        """Return the cursor of a queue; the first call creates it."""
 
     def forget(self, queue: QueueBase) -> None:
-        """A queue was deleted: drop its cursor."""
+        """Drop the cursor of a deleted queue."""
 
     def fetch(self, page: Page, index: int, done: Done) -> None:
-        """Read the block with a position. ``done`` is called later, never within; with None for what is unreadable.
+        """Read the block that contains a position, and call ``done``, always after this call has returned.
 
-        An unreadable block was logged, and its messages were settled as lost for all queues, before ``done`` is called.
+        If the block is unreadable, the store logs it and settles its messages as lost for all queues before it calls
+        ``done`` with None. ``done`` gets None also if the page was deleted.
         """
 
 
 def state_at(cursor: Cursor, page: Page, index: int) -> int:
-    """The state of one position: see `Cursor.states`."""
+    """Return the state of one position: see `Cursor.states`."""
     return cursor.states(page, index, index + 1)[0]
 
 
 def on_disk(state: int) -> bool:
-    """Whether a position is on disk only: waiting or timed."""
+    """Return whether a position in this state is on disk only: waiting or timed."""
     return 0 < state <= 10 or state == TIMED
 
 
 def waiting_from(cursor: Cursor, level: int, place: Position | None) -> Position | None:
-    """The first waiting position of a priority at or after ``place``, from the start when that is None.
+    """Return the first waiting position of a priority at or after ``place``, None for the start of the pages.
 
-    The page of ``place`` may be gone: then it is the first one in what comes after it.
+    If the page of ``place`` was deleted, the search begins at the next page.
     """
     if place is None:
         return cursor.first(level)
@@ -330,7 +350,7 @@ def waiting_from(cursor: Cursor, level: int, place: Position | None) -> Position
     return cursor.following(level, page, index)
 
 
-#: Headers of the SEND frame itself, which are not headers of the message.
+#: Headers of the SEND frame that are not headers of the message.
 OF_THE_FRAME = frozenset((b"content-length", b"receipt", b"transaction"))
 
 
@@ -363,7 +383,7 @@ class Offer:
         return self._text
 
     def changed(self, changes: HeaderChanges) -> Offer:
-        """The same offer with other headers, for the next policy."""
+        """Return a copy of the offer with changed headers, for the next policy."""
         return replace(self, _headers=changed_headers(self._headers, changes), _text=None)
 
     def header(self, name: str) -> str | None:
@@ -387,7 +407,7 @@ class Offer:
 
     @property
     def user(self) -> str | None:
-        """Name of the user, None where security is off."""
+        """Name of the user, None if security is off."""
         return self.traits.user
 
 
@@ -400,28 +420,30 @@ SLOW_HOOK = 0.02
 
 
 class AdmissionResult(NamedTuple):
-    """The result of an admission, None for a message that is accepted unchanged; `Refused` is raised for a refusal."""
+    """The result of `Admission.evaluate` if it is not plain acceptance."""
 
-    drop: bool = False
-    wait: int = 0  # milliseconds until the evaluation continues; the producer is not read meanwhile
-    address: str | None = None  # the address to route it to instead
-    headers: HeaderChanges | None = None  # headers to set; None removes one
+    drop: bool = False  # discard the message
+    wait: int = (
+        0  # milliseconds until the next evaluation; the broker does not read from the producer meanwhile
+    )
+    address: str | None = None  # the address to route the message to instead
+    headers: HeaderChanges | None = None  # headers to set, or to remove (value None)
 
 
 class Admission(Protocol):
     """The admission of one message by the policies of one address. Each policy decides once."""
 
     def evaluate(self, offer: Offer) -> AdmissionResult | None:
-        """The result, None if the message may enter. A call after ``wait`` continues with the policy that waited.
+        """Evaluate the policies in turn. Return None if all of them accept the message unchanged.
 
-        Raises `Refused`.
+        A call after the result ``wait`` continues with the policy that waited. Raises `Refused` for a refusal.
         """
 
     def entered(self, offer: Offer) -> None:
-        """Notify the policies that accepted the message that it has entered."""
+        """Notify the policies that accepted the message: it entered the address."""
 
     def refused(self, offer: Offer, reason: str) -> None:
-        """Notify the policies that accepted the message that it does not enter."""
+        """Notify the policies that accepted the message: it did not enter the address. ``reason``: a text."""
 
 
 #: No policy has evaluated the message yet.
@@ -433,7 +455,7 @@ class Subscriber(NamedTuple):
 
     queue: str  # name of the queue
     subscription: str  # ``id`` of the SUBSCRIBE
-    user: str | None  # name of the user, None where security is off
+    user: str | None  # name of the user, None if security is off
     client_id: str | None  # client-id of CONNECT, None without one
     connection: str  # number of the connection, as in management
     peer: str  # host and port of the client
@@ -441,34 +463,35 @@ class Subscriber(NamedTuple):
     headers: Mapping[str, str]  # headers of the SUBSCRIBE
 
 
-#: Verdict for a message to a full address: a policy to apply, a refusal with its reason, or None to let it enter.
+#: Verdict on a message for a full address: a policy to apply, a refusal with its reason, or None: the message enters.
 FullAnswer = FullPolicy | Refused | None
 
-#: A notification hook: called with each reference that was enqueued, delivered, evicted ….
+#: A notification hook. The broker calls it with each reference that was enqueued, delivered, evicted and so on.
 Listener = Callable[[Reference], None]
 
 
 def _no_admission(answer: object) -> Admission:
-    """The default of ``Hooks.admission``."""
     raise AssertionError("no policy of this address overrides admit")
 
 
 def _not_slow(seconds: float) -> None:
-    """No effect: several policies are timed one by one."""
+    """Do nothing: if an address has several policies, the admission times each of them."""
 
 
 @dataclass(slots=True, eq=False)
 class Hooks:
-    """The composed hooks of one address. ``answer`` is the verdict of a full address where it is always the same."""
+    """The hooks of one address. None: no policy of the address has this hook."""
 
-    answer: FullPolicy | None
+    answer: (
+        FullPolicy | None
+    )  # verdict if the address is full; None: it depends on the message, call ``full``
     overflow: Callable[
         [Any, bool], None
-    ]  # called with the view of a queue, and whether a message returns to it
-    full: Callable[[Offer], FullAnswer] | None = None  # where ``answer`` is None
-    # called directly by SEND; a result other than None, or an exception, is passed to `admission`
+    ]  # evicts messages of a ring; called with the view of its queue, and whether a message is requeued to it
+    full: Callable[[Offer], FullAnswer] | None = None
+    # SEND calls it directly, and passes a result other than None, or an exception, to ``admission``
     admit: Callable[[Offer], object] | None = None
-    # called with the result of ``admit``, or `NOT_EVALUATED`
+    # returns the admission of a message; called with the result of ``admit``, or `NOT_EVALUATED`
     admission: Callable[[object], Admission] = _no_admission
     slow_admit: Callable[[float], None] = _not_slow  # called with the seconds that ``admit`` took
     reports_entered: bool = False  # a policy overrides `AddressPolicy.entered`
@@ -481,21 +504,21 @@ class Hooks:
     dead_lettered: Listener | None = None
     delivered: Listener | None = None
     settled: Listener | None = None
-    deleted: Call | None = None
+    deleted: Call | None = None  # the address was deleted
 
 
 def hooks_with_settled(hooks: Hooks, settled: Listener) -> Hooks:
-    """The same hooks for one queue, which also call ``settled`` after each message that is settled."""
+    """Return the hooks of one queue: those of its address, whose ``settled`` hook also calls ``settled``."""
     return replace(hooks, settled=both(hooks.settled, settled))
 
 
 def hooks_with_notifications(hooks: Hooks, delivered: Listener | None, expired: Listener | None) -> Hooks:
-    """The same hooks for one address, which also call these listeners."""
+    """Return hooks of an address that also call these listeners."""
     return replace(hooks, delivered=both(hooks.delivered, delivered), expired=both(hooks.expired, expired))
 
 
 def both(first: Listener | None, second: Listener | None) -> Listener | None:
-    """One listener that calls both; None without any."""
+    """Return a listener that calls both listeners, None if both are None."""
     if first is None or second is None:
         return first or second
 
