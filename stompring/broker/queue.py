@@ -1,11 +1,12 @@
-"""A queue: its consumers and how messages are delivered to them, and its messages: how they enter, leave and come back.
+"""Queues: how messages enter a queue, are delivered to its consumers, leave, and are requeued.
 
-A message that arrives while nothing is pending is delivered at once to the consumer whose turn it is
-(`Queue.enqueue`); everything else waits in the lists of the queue's `Dispatcher`: its consumers, the pending lists they
-are served from, and the delivery loop. `MessageGroups` has the owner of each group.
+`Queue.enqueue` delivers a message directly to the next consumer, round robin, if no message is pending. Otherwise the
+message is pending in the lists of the queue's `Dispatcher`, which has the consumers, their pending lists and the
+delivery loop. `MessageGroups` has the owner of each group.
 
-Between any two calls no ready consumer could be given a pending message, unless delivery is stopped (`STOPPED`) or
-goes on in a later turn of the reactor (`Slices`), as does a scan for a selector that is new (`SelectorList.cursor`).
+Invariant between any two calls: no pending message could be delivered to a ready consumer, unless delivery is stopped
+(`STOPPED`), or delivery (`Slices`) or the scan for a new selector (`SelectorList.cursor`) continues in a later reactor
+turn.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ log = logging.getLogger(__name__)
 
 
 def not_from(origin: object, matches: Matches | None) -> Matches:
-    """A filter that also rejects what ``origin`` sent (no-local)."""
+    """Return a filter that also rejects the messages that ``origin`` sent (no-local)."""
 
     def accepts(message: Message) -> bool:
         return message.traits.origin != origin and (matches is None or matches(message))
@@ -107,10 +108,10 @@ def not_from(origin: object, matches: Matches | None) -> Matches:
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # of the kit for tests of policies
 class Consumer(ConsumerBase):
-    """Base of the session's subscriptions. A queue calls the ``deliver`` methods; the attributes are its dispatcher's.
+    """Base of the session's subscriptions. Its queue calls the ``deliver`` methods; `Dispatcher` sets the attributes.
 
-    ``willing``: the subscription has credit and its socket takes more. ``ready``: the consumer is among those that the
-    dispatcher serves in turn. The two differ on exclusive queues.
+    ``willing``: the subscription has credit and the send buffer of its socket is not full. ``ready``: the dispatcher
+    serves the consumer. An exclusive queue serves only one of its willing consumers.
     """
 
     __slots__ = (
@@ -128,42 +129,40 @@ class Consumer(ConsumerBase):
     )
 
     queue: Queue
-    settles_on_delivery = (
-        False  # a message that it is given is acknowledged, and it leaves no trace of that elsewhere
-    )
+    settles_on_delivery = False  # a delivery acknowledges the message, and the session has no record of it
     connection_id = ""  # the session header of its connection
 
     def __init__(self, matches: Matches | None = None, matches_key: object = None) -> None:
         self.matches = matches
-        self.matches_key = matches_key  # consumers with equal keys share one list of what matches
-        self.priority = 0  # those with the highest are served first
+        self.matches_key = matches_key  # consumers with equal keys share one list of matching messages
+        self.priority = 0  # the dispatcher serves consumers of the highest priority first
         self.willing = True
         self.ready = False
-        self.source = PendingList()  # of this consumer's next message
-        self.settled = 0  # messages that it acknowledged: by which it is known as slow
-        self.writes_tails = False  # `write_tail` may be called: a message is settled by being written
-        self.group_backlog: PendingList | None = None  # of groups that are pinned here, waiting for credit
-        self.group_owner: GroupOwner | None = None  # made with the first group that is pinned here
+        self.source = PendingList()  # the list of this consumer's next message
+        self.settled = 0  # number of acknowledged messages, for the detection of slow consumers
+        self.writes_tails = False  # `write_tail` may be called: writing a message settles it
+        self.group_backlog: PendingList | None = None  # messages of its groups that wait for credit
+        self.group_owner: GroupOwner | None = None  # None until a group is pinned to this consumer
 
     def deliver_message(self, message: Message) -> None:
-        """A message straight from its sender; no reference to it exists yet."""
+        """Deliver a message on arrival; it has no reference yet."""
         raise AssertionError("a derived class has it")
 
     def write_tail(self, traits: Traits, tail: bytes, body_at: int) -> None:
-        """As `deliver_message`, of a message that needs nothing but its bytes. Only where ``writes_tails``."""
+        """Deliver a message on arrival by its bytes, without a `Message`. Only if ``writes_tails``."""
         raise AssertionError("a derived class has it")
 
     def deliver_reference(self, ref: Reference) -> None:
-        """A message that waited in the queue, or comes again."""
+        """Deliver a message that was pending, or was requeued."""
         raise AssertionError("a derived class has it")
 
     def additional_header(self, name: bytes, value: bytes) -> AbstractContextManager[None]:
-        """What is delivered in this context has one header more."""
+        """Return a context in which each delivery has an additional header."""
         return nullcontext()
 
     @property
     def has_waiting(self) -> bool:
-        """Whether a message waits that it would be given next, if it could take one."""
+        """Whether the queue has a message for the consumer, which it would get if it could take one."""
         source, backlog, paged = self.source, self.group_backlog, self.queue.paged
         if source.head() is not None or (backlog is not None and backlog.head() is not None):
             return True
@@ -171,75 +170,75 @@ class Consumer(ConsumerBase):
 
     @property
     def remote(self) -> str:
-        """Host and port of its client."""
+        """Host and port of the client."""
         return ""
 
     @property
     def group_count(self) -> int:
-        """Message groups, or buckets of them, that are pinned to this consumer."""
+        """Number of message groups, or of buckets, that are pinned to this consumer."""
         return 0 if self.group_owner is None else self.group_owner.count
 
     def cancelled(self, reason: str) -> None:
-        """The queue is gone; the consumer gets nothing any more."""
+        """End the subscription: the queue was deleted. ``reason``: a text for the client."""
         raise AssertionError("a derived class has it")
 
     def unsettled_references(self) -> Iterable[Reference]:
-        """What it was given and has not settled, in the order of delivery, for management."""
+        """Return the delivered messages that the consumer has not settled, in the order of delivery."""
         return ()
 
     @property
     def identifier(self) -> str:
-        """What its client calls it."""
+        """The ``id`` that the client gave the subscription."""
         return ""
 
 
-#: Owners that one step of `MessageGroups.sweep` looks at.
+#: Owners that one step of `MessageGroups.sweep` checks.
 SWEPT = 256
 
 
 @dataclass
 class GroupOwner:
-    """A consumer as the owner of groups. It is shared by all of these, so that they are unpinned in one step."""
+    """A consumer as the owner of groups. All its groups share this object, and are unpinned in one step."""
 
     consumer: Consumer | None  # None once its groups are unpinned
     count: int = 0
-    #: of groups that may have messages in its backlog
+    #: keys of the groups that may have messages in the consumer's backlog
     backlog_keys: set[bytes | int] = field(default_factory=set)
 
 
 class MessageGroups:
-    """The owner of each message group: all messages with one JMSXGroupID go to one consumer, in order, while it lives.
+    """The owners of message groups: one consumer gets all messages with one JMSXGroupID, in order, until it leaves.
 
-    ``buckets`` above 0 puts the groups into that number of buckets, by a hash of their ids: a bucket has an owner, and
-    the table no more entries than that. -1: each group has an entry.
+    ``buckets`` above 0: the hash of a group's id puts the group into one of so many buckets, and each bucket has an
+    owner. -1: each group has an owner.
 
-    A message whose owner has no credit goes to that consumer's ``group_backlog``, so that other groups do not wait
-    behind it; it stays pending and counts for the ring.
+    If the owner of a message has no credit, the message moves to the owner's ``group_backlog`` and does not delay other
+    groups. It stays pending, and counts for the ring size.
     """
 
     def __init__(self, buckets: int = -1) -> None:
         self.buckets = buckets
         self.owners: dict[bytes | int, GroupOwner] = {}
-        self.stale = 0  # entries of consumers that have left
-        self.first = 0  # the number of the message with which a group was last pinned, until it is delivered
+        self.stale = 0  # number of entries of consumers that have left
+        self.first = 0  # number of the message that last pinned a group, until its delivery
 
     def _key(self, group: bytes) -> bytes | int:
         return group if self.buckets < 0 else crc32(group) % self.buckets
 
     def owner_of(self, group: bytes) -> Consumer | None:
-        """The consumer to which a group is pinned, None for nobody."""
+        """Return the consumer that owns a group, None if the group has no owner."""
         owner = self.owners.get(self._key(group))
         return None if owner is None else owner.consumer
 
     def owner(self, ref: Reference) -> Consumer | None:
-        """The consumer to which the group of a message is pinned, None for nobody."""
+        """Return the consumer that owns the group of a message, None if there is none."""
         group = ref.message.traits.group
         return None if group is None else self.owner_of(group)
 
     def claim(self, ref: Reference, consumer: Consumer) -> Consumer:
-        """Who gets a message: the owner of its group, which is ``consumer`` from now on where it had none.
+        """Return the consumer that gets a message: the owner of its group. A group without an owner gets ``consumer``.
 
-        A message that the selector of the owner refuses goes to ``consumer`` too: nobody else would ever get it.
+        If the owner's selector does not match, ``consumer`` gets the message: otherwise no consumer ever would.
         """
         group = ref.message.traits.group
         if group is None:
@@ -258,7 +257,7 @@ class MessageGroups:
         return consumer if refused else owning
 
     def release(self, group: bytes) -> list[Reference]:
-        """Unpin one group, or the bucket it is in; returns its backlog, in order: it may be pinned anew."""
+        """Unpin one group, or the bucket that contains it. Return its backlog, in the order of delivery."""
         key = self._key(group)
         owner = self.owners.pop(key, None)
         if owner is None:
@@ -283,7 +282,7 @@ class MessageGroups:
         return freed
 
     def add_to_backlog(self, ref: Reference, owner: Consumer) -> None:
-        """A message waits for an owner that cannot take it now."""
+        """Add a message to the backlog of its group's owner, which cannot take it now."""
         if owner.group_backlog is None:
             owner.group_backlog = PendingList()
         owner.group_backlog.insert(ref)
@@ -292,7 +291,7 @@ class MessageGroups:
             _owner(owner).backlog_keys.add(self._key(group))
 
     def remove(self, consumer: Consumer) -> list[Reference]:
-        """Unpin all groups of a consumer; returns its backlog, in order."""
+        """Unpin all groups of a consumer. Return its backlog, in the order of delivery."""
         owner, consumer.group_owner = consumer.group_owner, None
         if owner is not None:
             owner.consumer = None
@@ -312,7 +311,7 @@ class MessageGroups:
 
 
 def _owner(consumer: Consumer) -> GroupOwner:
-    """The consumer as an owner, made where it is none yet."""
+    """Return the `GroupOwner` of a consumer; the first call creates it."""
     owner = consumer.group_owner
     if owner is None:
         owner = consumer.group_owner = GroupOwner(consumer)
@@ -322,52 +321,50 @@ def _owner(consumer: Consumer) -> GroupOwner:
 #: The bits of `Dispatcher.blocks`: why a message that arrives cannot be delivered directly.
 PAUSED = 1  # by management
 AWAITING_CONSUMERS = 2  # consumers-before-dispatch, delay-before-dispatch
-SUSPENDED = 4  # work on many of its messages is in progress
-GROUPS = 8  # messages of groups have come: each goes to the owner of its group
+SUSPENDED = 4  # background work on many messages of the queue is in progress
+GROUPS = 8  # the queue has had messages of groups: the owner of a group gets its messages
 NON_DESTRUCTIVE = 16  # every consumer gets every message
-OBSERVED = (
-    32  # a policy is notified of each delivery or settlement, which `Queue.deliver` and `Queue.settle` do
-)
+OBSERVED = 32  # `Queue.deliver` and `Queue.settle` must notify a policy of each delivery or settlement
 SELECTORS = 64  # some consumers have a selector
 PAGED = 128  # some messages are in pages
 CLOSED = 256  # the queue is deleted
 LAST_VALUE = 1024  # a message may replace another
-PRIORITIES = 512  # consumers differ in priority: the highest comes first
-FIRST_KEY = 4096  # group-first-key: some deliveries have one more header
-REBALANCING = 2048  # group-rebalance-pause-dispatch: until everything in delivery is settled
+PRIORITIES = 512  # consumers differ in priority: the highest is served first
+FIRST_KEY = 4096  # group-first-key: some deliveries have an additional header
+REBALANCING = 2048  # group-rebalance-pause-dispatch: until all messages in delivery are settled
 
-#: Of these, what stops the delivery of pending messages too.
+#: The bits that also stop the delivery of pending messages.
 STOPPED = PAUSED | AWAITING_CONSUMERS | SUSPENDED | CLOSED | REBALANCING
 
-#: Of these, what `Dispatcher.dispatch` does with one step more for each message.
+#: The bits for which `Dispatcher.dispatch` needs an additional step for each message.
 ORDERED = PRIORITIES | FIRST_KEY
 
-#: Of these, what depends on the message: `Queue.deliver_directly` may still do it.
+#: The bits that do not block every message: `Queue.deliver_directly` decides by the message.
 PERHAPS = SELECTORS | PAGED
 
 
-#: Evaluations of a selector between two readings of the clock: one may take long, as XPATH does.
+#: Evaluations of a selector between two readings of the clock. One evaluation may take long, with XPATH for example.
 SCANNED_AT_ONCE = 8
 
-#: References in the list of a selector at which its scan waits until consumers take them. A list takes 8 bytes for
-#: each: without a limit thousands of selectors would take more memory than the messages that they match.
+#: Number of references in the list of a selector at which its scan pauses until consumers have taken them. Each takes
+#: 8 bytes: without a limit the lists of thousands of selectors would take more memory than the messages.
 LISTED = 256
 
-#: Consumers that are paused one by one; each takes time linear in the number of ready consumers.
+#: Up to this number consumers are paused one by one; each takes time linear in the number of ready consumers.
 PAUSED_SINGLY = 16
 
-#: Groups of consumers that have left which may stay among the owners; with more, and more than half, they are removed.
+#: Entries of consumers that have left at which `MessageGroups.sweep` removes them, if they are more than half of all.
 STALE = 1000
 
 
 @dataclass
 class SelectorList:
-    """What is pending for the consumers with one selector, which share it."""
+    """The pending messages that one selector matches. All consumers with the selector share the list."""
 
     matches: Matches
     pending: PendingList = field(default_factory=PendingList)
     consumers: int = 0
-    #: the position of the scan of older messages: the list has none after it. None: the scan is over
+    #: position of the scan of older messages: the list has no message after it. None: the scan is complete
     cursor: PendingCursor | None = None
     paused: bool = False  # the scan waits until the list is empty
 
@@ -377,26 +374,25 @@ AHEAD = 512
 
 
 class PendingCursor:
-    """A position among the pending messages of a queue, in the order of delivery, while others change the queue.
+    """A position among the pending messages of a queue, in the order of delivery. The queue may change meanwhile.
 
-    The cursor gives each message after its position, new ones too, and none before it.
+    The cursor returns each message after its position, new ones included. It begins at the head of a priority.
     """
 
     def __init__(self, dispatcher: Dispatcher, level: int = LEVELS - 1) -> None:
-        """Begins at the head of a priority."""
         self._dispatcher = dispatcher
-        self._chunk: list[Reference] = []  # the next few, the last first
-        self._version = 0  # of the dispatcher when they were read
-        self.level = level  # -1 at the end
-        self.sequence: int | None = None  # the first after the cursor; None: the whole level
+        self._chunk: list[Reference] = []  # the next references, in reverse order
+        self._version = 0  # version of the dispatcher when it read them
+        self.level = level  # priority, -1 at the end
+        self.sequence: int | None = None  # first sequence after the cursor; None: the start of the level
 
     def passed(self, priority: int, sequence: int) -> bool:
-        """Whether a message of this priority and sequence comes before the cursor."""
+        """Return whether a message of this priority and sequence is before the cursor."""
         mine = self.sequence
         return priority > self.level or (priority == self.level and mine is not None and sequence < mine)
 
     def take(self, most: int) -> list[Reference]:
-        """The pending ones of the next ``most`` references, perhaps none before the end."""
+        """Return the next ``most`` references without those no longer pending. May be empty before the end."""
         while not self._read():
             self.level -= 1
             self.sequence = None
@@ -409,7 +405,7 @@ class PendingCursor:
         return [ref for ref in reversed(taken) if ref.state == PENDING]
 
     def peek(self) -> Reference | None:
-        """The next of this priority that is pending, left in place."""
+        """Return the next pending reference of this priority, without moving the cursor. None: there is none."""
         while self._read():
             ref = self._chunk[-1]
             if ref.state == PENDING:
@@ -426,7 +422,7 @@ class PendingCursor:
             self.sequence = sequence + 1
 
     def _read(self) -> bool:
-        """Read the next references if the cursor has none, or the queue has new ones among them."""
+        """Read the next references if the cursor has none, or if the queue may have new ones among them."""
         dispatcher = self._dispatcher
         if not self._chunk or self._version != dispatcher.version:
             self._chunk = dispatcher.read_pending(self.level, self.sequence, AHEAD)
@@ -438,26 +434,26 @@ class PendingCursor:
 class Dispatcher:
     """Delivers the pending messages of one queue to its consumers, round robin.
 
-    ``blocks`` has a bit for each reason against handing a message over as it arrives: direct delivery iff it is 0.
+    ``blocks`` has a bit for each reason against the direct delivery of a message on arrival.
     """
 
-    __deletable__ = ("queue",)  # see `close`; for the compiled build
+    __deletable__ = ("queue",)  # `close` deletes it; the compiled build requires the declaration
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self._effort = queue.broker.effort
-        self.count = 0  # pending in memory
+        self.count = 0  # number of pending messages in memory
         self.consumers: list[Consumer] = []
-        #: consumers that can take messages, the next in turn first; with `PRIORITIES` the highest priority first
+        #: consumers that can take messages, the next one first; with `PRIORITIES` the highest priority first
         self.ready: deque[Consumer] = deque()
         self.pending = PendingList()
         self.selector_lists: dict[object, SelectorList] = {}  # by ``Consumer.matches_key``
-        self.scanning = 0  # selector lists with a scan that is not over
-        self.version = 0  # goes up when a message becomes pending elsewhere than at the tail
-        self.groups: MessageGroups | None = None  # made with the first grouped message
-        self.exclusive: Consumer | None = None  # the one consumer of an exclusive queue that is served
+        self.scanning = 0  # number of selector lists whose scan is not complete
+        self.version = 0  # counts messages that became pending elsewhere than at the tail
+        self.groups: MessageGroups | None = None  # None until the first message of a group
+        self.exclusive: Consumer | None = None  # the only consumer of an exclusive queue that is served
         self._buckets = queue.attributes.group_buckets
-        self._delivered_before = 0  # messages_delivered of the queue when that was chosen
+        self._delivered_before = 0  # messages_delivered of the queue when ``exclusive`` was selected
         self.blocks = NON_DESTRUCTIVE if queue.attributes.non_destructive else 0
         self.set_block(FIRST_KEY, queue.attributes.group_first_key is not None)
         self._suspensions = 0
@@ -465,7 +461,7 @@ class Dispatcher:
             self.suspend()
         self._timer: Timer | None = None  # delay-before-dispatch
         self._dispatching = False
-        self._deferred = False  # delivery goes on in a later turn of the reactor
+        self._deferred = False  # delivery continues in a later reactor turn
         self._await_consumers_again()
 
     # ---- whether messages are delivered
@@ -475,7 +471,7 @@ class Dispatcher:
         self.blocks = self.blocks | reason if on else self.blocks & ~reason
 
     def suspend(self) -> None:
-        """Deliver nothing until `resume` was called as often as this."""
+        """Stop delivery until each call of `suspend` is undone by one of `resume`."""
         self._suspensions += 1
         self.blocks |= SUSPENDED
 
@@ -490,13 +486,13 @@ class Dispatcher:
 
     @property
     def active(self) -> bool:
-        """Whether some consumer would be given a pending message now."""
+        """Whether the queue delivers pending messages: it has a ready consumer and is not stopped."""
         return bool(self.ready) and not self.blocks & STOPPED
 
     # ---- consumers
 
     def add(self, consumer: Consumer) -> None:
-        """A new consumer. Raises `Refused` beyond max-consumers."""
+        """Add a consumer. Raises `Refused` beyond max-consumers."""
         queue = self.queue
         limit = queue.attributes.max_consumers
         if 0 <= limit <= len(self.consumers):
@@ -515,13 +511,13 @@ class Dispatcher:
             self.dispatch()
 
     def remove(self, consumer: Consumer) -> None:
-        """A consumer is gone; its group backlog is anybody's again."""
+        """Remove a consumer, and release its groups and their backlog to the other consumers."""
         self.consumers.remove(consumer)
         self.pause_consumer(consumer)
         self._forget_source(consumer)
         consumer.source = (
             PendingList()
-        )  # a reference that it rejected refers to it, and must not keep the old list alive
+        )  # a reference that it rejected refers to it, and must not keep the former list alive
         self._free_groups(consumer)
         if self.queue.paged is not None:
             self.queue.paged.on_consumer_removed(consumer)
@@ -535,26 +531,26 @@ class Dispatcher:
         self._apply_exclusive()
 
     def resume_consumer(self, consumer: Consumer) -> None:
-        """A consumer can take messages (again)."""
+        """Serve a consumer that can take messages."""
         consumer.willing = True
         if consumer.ready or self.blocks & CLOSED:
             return
         if not self.queue.attributes.exclusive or self.exclusive is consumer:
             self._make_ready(consumer)
-            if self.count and self.next_in_memory(consumer) is not None:  # the others had their turn
+            if self.count and self.next_in_memory(consumer) is not None:  # no other consumer could take it
                 self.dispatch()
             elif self.blocks & PAGED:
                 self._demand()
 
     def pause_consumer(self, consumer: Consumer) -> None:
-        """A consumer can take no more for now."""
+        """Stop serving a consumer: it has no credit, or the send buffer of its socket is full."""
         consumer.willing = False
         if consumer.ready:
             consumer.ready = False
             self.ready.remove(consumer)
 
     def pause_consumers(self, consumers: list[Consumer]) -> None:
-        """Pause the consumers of one connection; a connection may have thousands on one queue."""
+        """Pause consumers of one connection, which may be thousands."""
         if len(consumers) < PAUSED_SINGLY:
             for consumer in consumers:
                 self.pause_consumer(consumer)
@@ -564,12 +560,12 @@ class Dispatcher:
         self._serve([consumer for consumer in self.ready if consumer.ready])
 
     def _serve(self, consumers: list[Consumer]) -> None:
-        """Serve these ready consumers, in this order."""
+        """Set the consumers to serve, in this order."""
         self.ready.clear()
         self.ready.extend(consumers)
 
     def on_attributes_changed(self) -> None:
-        """The attributes of the queue are others: go on with whoever may go on."""
+        """Apply changed attributes of the queue, and resume delivery to the consumers that may now receive."""
         attributes = self.queue.attributes
         if attributes.consumers_before_dispatch <= 0:
             self.blocks &= ~AWAITING_CONSUMERS
@@ -582,7 +578,7 @@ class Dispatcher:
             self.groups = None
             self.blocks &= ~GROUPS
             if self.count:
-                self._begin_groups()  # some of what is pending may belong to groups
+                self._begin_groups()  # some pending messages may belong to groups
         self._apply_exclusive()
         if attributes.exclusive:
             for other in self.consumers:
@@ -595,7 +591,7 @@ class Dispatcher:
         self.dispatch()
 
     def stands_by(self, consumer: Consumer) -> bool:
-        """Whether a consumer could take messages and has none, because another of the queue comes first."""
+        """Return whether a consumer could take messages and has none, because the queue serves another one first."""
         if not consumer.willing or any(consumer.unsettled_references()):
             return False
         if self.queue.attributes.exclusive:
@@ -603,9 +599,10 @@ class Dispatcher:
         return any(other.priority > consumer.priority for other in self.consumers)
 
     def _apply_exclusive(self) -> None:
-        """Only one consumer of an exclusive queue is ever ready: the oldest of those with the highest priority.
+        """Select the only ready consumer of an exclusive queue: of those with the highest priority the oldest.
 
-        It stays that until it leaves. One of higher priority takes its place only while it was delivered nothing.
+        The selection lasts until the consumer leaves. Before its first delivery a consumer of a higher priority can
+        still replace it.
         """
         queue = self.queue
         if not queue.attributes.exclusive:
@@ -627,7 +624,7 @@ class Dispatcher:
             self._make_ready(chosen)
 
     def _make_ready(self, consumer: Consumer) -> None:
-        """Add a consumer to those that are served; with priorities behind all that have the same one."""
+        """Add a consumer to the ready ones, behind all others of its priority."""
         consumer.ready = True
         ready = self.ready
         if not self.blocks & PRIORITIES or not ready or ready[-1].priority >= consumer.priority:
@@ -637,28 +634,28 @@ class Dispatcher:
         ready.insert(lower, consumer)
 
     def next_consumer(self) -> Consumer:
-        """The next ready consumer, round robin. Where there is only one, callers take it without this call."""
+        """Return the next ready consumer, round robin. If there is only one, callers skip this call."""
         ready = self.ready
         consumer = ready[0]
         ready.rotate(-1)
         return consumer
 
     def consumer_for(self, matching: list[PendingList]) -> Consumer | None:
-        """Who gets a message as it arrives that belongs to the lists ``matching`` of selectors.
+        """Return the consumer that gets a message on arrival. ``matching``: the selector lists that it belongs to.
 
-        None where no ready consumer may have it, or another message comes first.
+        None if no ready consumer may receive it, or if another message precedes it.
         """
         ready, everything = self.ready, self.pending
         for _ in range(len(ready)):
             consumer = ready[0] if len(ready) == 1 else self.next_consumer()
             source = consumer.source
             if source is everything or source in matching:
-                # nothing waits for a consumer that is ready, except what it has just refused
+                # a ready consumer has no pending message, unless it has just rejected one
                 return consumer if source.head() is None else None
         return None
 
     def consumer_for_any(self) -> Consumer | None:
-        """Who gets a message that was just read from a page, whatever it is; None where that depends on something."""
+        """Return the consumer that receives any message read from a page, None if the choice depends on the message."""
         if self.count or not self.ready or self.blocks & ~PAGED or self._dispatching:
             return None
         return self.next_consumer()
@@ -666,7 +663,7 @@ class Dispatcher:
     def _source_for(self, consumer: Consumer) -> PendingList:
         matches = consumer.matches
         if self.blocks & NON_DESTRUCTIVE:
-            # each has its own list; the key is not the consumer itself, which would be a cycle
+            # each consumer has its own list; the consumer as its own key would be a reference cycle
             consumer.matches_key, matches = object(), matches or _everything
         if matches is None:
             return self.pending
@@ -693,7 +690,7 @@ class Dispatcher:
             over = cursor.level < 0
             if over:
                 self._end_scan(target)
-                waited = waited and self.groups is None  # a group's backlog may have waited for the scan
+                waited = waited and self.groups is None  # the scan may have delayed a group's backlog
             if not waited and (pending.size or self.groups is not None):
                 self.dispatch()
             elif over and self.blocks & PAGED:
@@ -704,7 +701,7 @@ class Dispatcher:
             yield
 
     def _resume_scan(self, consumer: Consumer) -> bool:
-        """Continue a scan that waits for its list to be empty, as it is now; whether the list has references again."""
+        """Continue a scan that paused until its list is empty. Return whether the list has references again."""
         target = self.selector_lists.get(consumer.matches_key)
         if target is None or not target.paused or target.pending is not consumer.source:
             return False
@@ -718,12 +715,12 @@ class Dispatcher:
             self.scanning -= 1
 
     def _passed(self, target: SelectorList, ref: Reference) -> bool:
-        """Whether the scan for a list is past a reference."""
+        """Return whether the scan for a list has passed a reference."""
         cursor = target.cursor
         return cursor is None or cursor.passed(ref.message.traits.priority, ref.sequence)
 
     def is_scanning(self, consumer: Consumer) -> bool:
-        """Whether the scan for the selector of a consumer is not over."""
+        """Return whether the scan for the selector of a consumer is incomplete."""
         target = self.selector_lists.get(consumer.matches_key) if self.scanning else None
         return target is not None and target.cursor is not None and target.pending is consumer.source
 
@@ -764,7 +761,7 @@ class Dispatcher:
     # ---- pending lists
 
     def matching(self, message: Message, sequence: int) -> list[PendingList]:
-        """The lists of the selectors that a message matches, of those whose scan is past its position."""
+        """Return the lists of the selectors that match a message, if their scan has passed its position."""
         lists = self.selector_lists
         self._effort.steps += len(lists)
         priority = message.traits.priority
@@ -775,7 +772,7 @@ class Dispatcher:
         ]
 
     def enlist(self, ref: Reference, at_tail: bool = True, matching: list[PendingList] | None = None) -> None:
-        """List a pending reference wherever its consumers look for it; ``matching`` where that is known already."""
+        """Add a pending reference to the lists of its consumers. ``matching``: its selector lists, if known."""
         self.count = count = self.count + 1
         if ref.message.traits.group is not None and not self.blocks & (GROUPS | NON_DESTRUCTIVE):
             self._begin_groups()
@@ -803,7 +800,7 @@ class Dispatcher:
             pending.sweep(self.count)
 
     def _list_again(self, refs: list[Reference]) -> None:
-        """List what leaves a group backlog, in the order of delivery, wherever its consumers look for it."""
+        """Return references of a group backlog, in the order of delivery, to the lists of all consumers."""
         if refs:
             self.pending.restore_all(refs)
             for each in self.selector_lists.values():
@@ -812,24 +809,24 @@ class Dispatcher:
                 )
 
     def _begin_groups(self) -> None:
-        """Messages of groups go to the owners of these from now on, unless ``group-buckets`` is 0."""
+        """Deliver messages of groups to their owners from now on, unless ``group-buckets`` is 0."""
         buckets = self.queue.attributes.group_buckets
         if buckets and not self.blocks & NON_DESTRUCTIVE:
             self.groups = MessageGroups(buckets)
             self.blocks |= GROUPS
 
     def enlist_for_group(self, ref: Reference, consumer: Consumer) -> None:
-        """Add a pending reference to the backlog of its group's owner, which is ``consumer`` where it had none."""
+        """Add a pending reference to the backlog of its group's owner. A group without an owner gets ``consumer``."""
         assert self.groups is not None
         self.count += 1
         self.version += 1
         self.groups.add_to_backlog(ref, self.groups.claim(ref, consumer))
 
     def delist(self) -> None:
-        """One reference is pending no more; its state says so already, and its lists drop it by and by."""
+        """Count one pending reference less. The caller has changed its state; the lists remove it lazily."""
         self.count = count = self.count - 1
         pending = self.pending
-        pending.head()  # drops it where it is the first
+        pending.head()  # removes the reference if it is the first
         if pending.size > 2 * count + SLACK:
             pending.sweep(count)
         if self.selector_lists:
@@ -840,25 +837,28 @@ class Dispatcher:
             each.pending.sweep(self.count)
 
     def first(self) -> Reference | None:
-        """The message in memory that is delivered next, whoever may take it."""
+        """Return the first pending message in memory in the order of delivery, for any consumer."""
         if self.groups is None:
             return self.pending.head()
         heads = [each.head() for each in self.lists()]
         return min((ref for ref in heads if ref is not None), key=attrgetter("order"), default=None)
 
     def lists(self) -> list[PendingList]:
-        """Where all that is pending in memory is: first `pending`, then the backlogs. A reference may be in two."""
+        """Return the lists of all pending messages in memory: ``pending``, then group backlogs. They may overlap."""
         backlogs = [
             consumer.group_backlog for consumer in self.consumers if consumer.group_backlog is not None
         ]
         return [self.pending, *backlogs]
 
     def in_order(self) -> Iterator[Reference]:
-        """What is pending in memory, in the order of delivery. It must not change meanwhile."""
+        """Iterate over the pending messages in memory, in the order of delivery. They must not change meanwhile."""
         return _merged([iter(each) for each in self.lists()])
 
     def read_pending(self, priority: int, sequence: int | None, most: int) -> list[Reference]:
-        """The next references of a priority from a sequence on, in order, leftovers included; see `PendingCursor`."""
+        """Return the next references of a priority from a sequence on, in order, for `PendingCursor`.
+
+        Some may no longer be pending.
+        """
         found = self.pending.read(priority, sequence, most)
         backlogs = self.lists()[1:] if self.groups is not None else []
         if not backlogs:
@@ -870,15 +870,15 @@ class Dispatcher:
         return sorted(each, key=attrgetter("sequence"))
 
     def snapshot(self) -> Iterator[Reference]:
-        """As `in_order`, of what is pending now, whatever happens while it is read."""
+        """Iterate over a copy of the pending messages, in the order of delivery. The queue may change meanwhile."""
         return _merged([each.snapshot() for each in self.lists()])
 
     def detach(self) -> Iterator[Reference]:
-        """What is pending, out of lists that are taken away from here. The queue is deleted."""
+        """Remove the pending messages from the lists, and iterate over them. For a deleted queue."""
         return chain(*[each.detach() for each in self.lists()])
 
     def close(self) -> None:
-        """The queue is deleted and empty: break the cycles, so that it is freed by its count, not by the collector."""
+        """Break the reference cycles of a deleted, empty queue: Python frees it without a garbage collection."""
         self.groups = None
         self.pending.clear()
         for each in self.selector_lists.values():
@@ -889,7 +889,7 @@ class Dispatcher:
     # ---- message groups
 
     def _free_groups(self, consumer: Consumer) -> None:
-        """The groups of a consumer, and its backlog, may go to anybody."""
+        """Release the groups of a consumer, and their backlog, to all consumers."""
         groups = self.groups
         if groups is not None:
             self._list_again(groups.remove(consumer))
@@ -903,7 +903,7 @@ class Dispatcher:
             self._free_groups(consumer)
 
     def _rebalance(self) -> bool:
-        """A consumer has come: all groups may go to anybody again (group-rebalance). Returns whether there were any."""
+        """Release all groups after a new consumer was added (group-rebalance). Return whether the queue has groups."""
         queue = self.queue
         if self.groups is None:
             return False
@@ -913,23 +913,23 @@ class Dispatcher:
         return True
 
     def on_settled(self, _: Reference) -> None:
-        """A message was settled, on a queue with ``group-rebalance-pause-dispatch``."""
+        """Resume delivery after the last settlement, on a queue with ``group-rebalance-pause-dispatch``."""
         if self.blocks & REBALANCING and not self.queue.delivering:
             self.blocks &= ~REBALANCING
             self.dispatch()
 
     @property
     def group_count(self) -> int:
-        """Message groups, or buckets of them, that are pinned to a consumer."""
+        """Number of message groups, or of buckets, that are pinned to a consumer."""
         return sum(consumer.group_count for consumer in self.consumers)
 
     @property
     def rebalancing(self) -> bool:
-        """Whether nothing is delivered until everything in delivery is settled (group-rebalance-pause-dispatch)."""
+        """Whether delivery waits until all delivered messages are settled (group-rebalance-pause-dispatch)."""
         return bool(self.blocks & REBALANCING)
 
     def reset_groups(self, group: bytes | None = None) -> int:
-        """Unpin one group, or all; returns how many (or how many buckets) were pinned to a consumer."""
+        """Unpin one group, or all. Return how many groups, or buckets, were pinned to a consumer."""
         groups = self.groups
         if groups is None:
             return 0
@@ -942,7 +942,7 @@ class Dispatcher:
         return freed
 
     def _release_group(self, groups: MessageGroups, group: bytes) -> bool:
-        """Unpin a group; returns whether it was pinned."""
+        """Unpin a group. Return whether it was pinned."""
         owner = groups.owner_of(group)
         self._list_again(groups.release(group))
         if self.queue.paged is not None and owner is not None:
@@ -950,9 +950,9 @@ class Dispatcher:
         return owner is not None
 
     def end_group(self, ref: Reference) -> None:
-        """A message is delivered: where its group ends with it, the backlog of that group may go to anybody.
+        """Unpin the group of a delivered message if the message ends it: its group sequence is negative.
 
-        A group ends where its sequence is -1 (JMSXGroupSeq, _AMQ_GROUP_SEQUENCE).
+        The headers are JMSXGroupSeq and _AMQ_GROUP_SEQUENCE.
         """
         traits = ref.message.traits
         if traits.group_sequence < 0 and traits.group is not None and self.groups is not None:
@@ -961,7 +961,7 @@ class Dispatcher:
     # ---- the delivery loop
 
     def dispatch(self) -> None:
-        """Deliver what is pending to the ready consumers in turn, until nobody can take more."""
+        """Deliver pending messages to the ready consumers, round robin, until none can take more."""
         ready, blocks = self.ready, self.blocks
         if not ready or not self.count or blocks & STOPPED or self._dispatching:
             if blocks & PAGED and not self._dispatching:
@@ -972,7 +972,7 @@ class Dispatcher:
         if slices.exhausted and self.count > DELIVERIES:
             self._defer()
         left = DELIVERIES_BETWEEN if self._deferred else DELIVERIES
-        self._dispatching = True  # what a consumer does with a message may lead back here
+        self._dispatching = True  # a consumer that receives a message may call this method again
         idle = 0
         try:
             while self.count and idle < len(ready):
@@ -998,32 +998,32 @@ class Dispatcher:
         if idle > DELIVERIES:
             self._effort.steps += idle
         if self.selector_lists:
-            # what was delivered through one list is left over in the others
+            # a message that was delivered through one list is still in the others
             self.pending.sweep(self.count)
             self._sweep_selector_lists()
         if self.blocks & PAGED:
             self._demand()
 
     def _defer(self) -> None:
-        """The slice of this turn is used up: go on in a later turn, where anybody can take more then."""
+        """Continue delivery in a later reactor turn: the time slice of this turn is used up."""
         if self.count and self.ready and not self._deferred:
             self._deferred = True
             self.queue.broker.delivery_slices.defer(self.resume_delivery)
 
     def dispatch_soon(self) -> None:
-        """Call `dispatch`, in a later turn if there are many consumers: many calls then become one."""
+        """Call `dispatch`; if there are many consumers, in a later reactor turn and once for many of these calls."""
         if self.count and len(self.ready) > DELIVERIES:
             self._defer()
         else:
             self.dispatch()
 
     def resume_delivery(self) -> None:
-        """A turn has come in which delivery goes on."""
+        """Continue the delivery that `_defer` put off."""
         self._deferred = False
         self.dispatch()
 
     def _deliver_in_order(self) -> bool:
-        """Deliver to the consumer of the highest priority in turn that may have a message; False where none may."""
+        """Deliver a message to the first ready consumer, by priority, that has one. Return False if none has."""
         ready = self.ready
         for consumer in tuple(ready):
             ref = self._next_message(consumer)
@@ -1036,9 +1036,9 @@ class Dispatcher:
         return False
 
     def _deliver(self, ref: Reference, consumer: Consumer) -> None:
-        """Deliver a message; the first of its group that a consumer gets has the header of ``group-first-key``.
+        """Deliver a message. The first one of a group to its owner has the header ``group-first-key``.
 
-        So has the first message that a consumer of an exclusive queue gets.
+        On an exclusive queue the first message to the exclusive consumer has it.
         """
         queue, groups = self.queue, self.groups
         key = queue.attributes.group_first_key
@@ -1060,7 +1060,7 @@ class Dispatcher:
             paged.demand()
 
     def _next_message(self, consumer: Consumer) -> Reference | None:
-        """The first pending message this consumer may have, taken off its list."""
+        """Remove the first pending message that this consumer may receive from its list, and return it."""
         while True:
             source = consumer.source
             ref = source.head()
@@ -1102,11 +1102,11 @@ class Dispatcher:
             return ref
 
     def _is_ahead(self, ref: Reference, consumer: Consumer) -> bool:
-        """Whether the scan for a consumer may still find a message before a reference."""
+        """Return whether the scan for a consumer may still find a message that precedes ``ref``."""
         return self.is_scanning(consumer) and not self._passed(self.selector_lists[consumer.matches_key], ref)
 
     def next_in_memory(self, consumer: Consumer) -> Reference | None:
-        """The message that a consumer is offered next, unless one on disk comes before it."""
+        """Return the consumer's next message in memory; one on disk may precede it."""
         source, backlog = consumer.source, consumer.group_backlog
         first, own = source.head(), None if backlog is None else backlog.head()
         if first is None and self.scanning and self._resume_scan(consumer):
@@ -1126,7 +1126,7 @@ class Dispatcher:
 
 
 def _merged(lists: list[Iterator[Reference]]) -> Iterator[Reference]:
-    """What is in these lists, in the order of delivery, each once: a reference may be in two of them."""
+    """Merge lists in the order of delivery, without duplicates: a reference may be in two of them."""
     return (
         lists[0] if len(lists) == 1 else map(itemgetter(0), groupby(merge(*lists, key=attrgetter("order"))))
     )
@@ -1137,54 +1137,57 @@ def _everything(message: Message) -> bool:
 
 
 class PagedQueue(Protocol):
-    """Messages of one queue in the pages of all its addresses."""
+    """The messages of one queue in the pages of all its addresses."""
 
     cursors: list[Cursor]  # one for each address that paged messages for this queue
 
     @property
     def waiting(self) -> int:
-        """Messages on disk only, ready for delivery (Artemis: pagedCount)."""
+        """Number of messages on disk only, ready for delivery (Artemis: pagedCount)."""
 
     @property
     def timed(self) -> int:
-        """Messages on disk only that are scheduled."""
+        """Number of scheduled messages on disk only."""
 
     @property
     def oldest(self) -> int | None:
-        """Timestamp (epoch ms) of the first message on disk; None where there is none, or until it has been read."""
+        """Timestamp (epoch ms) of the first message on disk, None if there is none or it has not been read yet."""
 
     def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
-        """A message was paged for this queue. It stays in memory where nothing precedes it and memory allows."""
+        """Process a message that was paged: load it at once if no message precedes it and the memory budget allows."""
 
     def on_growth(self) -> None:
-        """Several messages were paged, each behind others of its priority."""
+        """Process several messages that were paged, each behind others of its priority."""
 
     def may_deliver(self, ref: Reference, consumer: Consumer) -> bool:
-        """Whether no message on disk precedes ``ref`` for this consumer, and its page credit is not used up."""
+        """Return whether no message on disk precedes ``ref`` for this consumer, and the consumer has page credit."""
 
     def position_before(self, ref: Reference | None) -> Position | None:
-        """The first position on disk if it precedes ``ref`` for a consumer without a selector, else None."""
+        """Return the first position on disk if it precedes ``ref`` for a consumer without a selector, else None."""
 
     def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
-        """A message from a page was delivered."""
+        """Process the delivery of a message from a page."""
 
     def on_requeued(self, ref: Reference) -> None:
-        """A delivered message from a page was requeued."""
+        """Record that a delivered message from a page was requeued."""
 
     def settled(self, ref: Reference, reason: Reason) -> None:
-        """A message from a page was settled."""
+        """Record that a message from a page was settled."""
 
     def spill(self, ref: Reference, owner: Consumer) -> bool:
-        """Send a message back to disk if its group owner's backlog is full; returns whether that was done."""
+        """Return a message to disk if messages of its group's owner are there already, or memory is used up.
+
+        An owner without a backlog keeps the message in memory. Return whether the message was returned to disk.
+        """
 
     def release_spilled(self, consumer: Consumer) -> None:
-        """Messages spilled for a consumer may go to any consumer."""
+        """Allow all consumers to receive the messages that were spilled for one consumer."""
 
     def on_consumer_removed(self, consumer: Consumer) -> None:
-        """A consumer has left the queue."""
+        """Forget a consumer that has left the queue."""
 
     def demand(self) -> None:
-        """Load messages if consumers can take more than is in memory."""
+        """Load messages if consumers can take more than are in memory."""
 
     def evict(self, position: Position) -> None:
         """Evict the message at a position that `position_before` returned (rings that count paged messages)."""
@@ -1193,51 +1196,53 @@ class PagedQueue(Protocol):
         """Settle a waiting message unread, and count it as replaced."""
 
     def purge(self) -> Iterator[int]:
-        """Kill all that is on disk only; yields the count of each page, so that the caller may pause."""
+        """Settle all messages on disk only as killed. Yields the number in each page; the caller may pause between."""
 
     def forget(self, address: AddressBase) -> None:
-        """An address has left page mode; its pages are empty."""
+        """Drop the cursor for an address that has left page mode; its pages are empty."""
 
     def close(self) -> None:
-        """The queue was deleted."""
+        """End paging for a deleted queue."""
 
     def block(self, page: Page, index: int) -> Block | None:
-        """The block with a position if it is in memory."""
+        """Return the block that contains a position, None if it is not in memory."""
 
     def fetch(self, cursor: Cursor, page: Page, index: int, done: Done) -> None:
-        """Read the block with a position; ``done`` is called later, with None for an unreadable block."""
+        """Read the block that contains a position; see `Pages.fetch`."""
 
     def load_reference(self, cursor: Cursor, position: Position, message: Message) -> Reference:
-        """The reference of a message on disk: in no list, with state GONE."""
+        """Load a message on disk. Return its reference, with the state GONE and in no list."""
 
     def deliver_now(self, cursor: Cursor, position: Position, message: Message) -> None:
-        """A scheduled message on disk falls due at once."""
+        """Make a scheduled message on disk due at once."""
 
 
-#: References of which a part comes back before paging is asked whether some are to be sent to disk again.
+#: Number of references requeued between two checks whether paging must return some of them to disk.
 STEP = 256
 
-#: References that are sorted in one go: some milliseconds.
+#: Number of references that one step sorts, in some milliseconds.
 MOST_SORTED = 10_000
 
-#: Sequences that are reserved at the head of a queue for what falls due together: numbers, of which there are enough.
+#: Sequence numbers reserved at the head of a queue for messages that become due at the same time.
 MOST_TOGETHER = 1 << 40
 
 
 class DueBatch:
-    """Scheduled messages of one queue that fall due together: their sequences at its head and, in a ring, those that
-    are pending: the newest sent stay."""
+    """The scheduled messages of one queue that become due at the same time.
+
+    They get sequences at the head of the queue. In a full ring the latest sent of them stay.
+    """
 
     def __init__(self, first_sequence: int) -> None:
-        self.sequence = first_sequence  # of the next one
-        self._pending: list[tuple[int, int, Reference]] = []  # a heap, by message number, then as they came
+        self.sequence = first_sequence  # sequence of the next message
+        self._pending: list[tuple[int, int, Reference]] = []  # a heap, by message number and sequence
 
     def add(self, ref: Reference) -> None:
-        """One has entered a ring."""
+        """Add a message that entered a ring."""
         heappush(self._pending, (ref.message.number, self.sequence, ref))
 
     def pop_older(self, ref: Reference) -> Reference | None:
-        """The oldest that is pending, where that was sent before ``ref``."""
+        """Remove and return the oldest pending message if it was sent before ``ref``, else return None."""
         pending = self._pending
         while pending and pending[0][2].state != PENDING:
             heappop(pending)
@@ -1247,9 +1252,9 @@ class DueBatch:
 
 
 class Queue(QueueBase):
-    """One queue of an address. Counters are plain integers, named as in management."""
+    """One queue of an address. Counters have the names that they have in management."""
 
-    # more attributes than Python keeps fast in a dictionary
+    # slots, because Python is slow with so many attributes in a dictionary
     __slots__ = (
         "_entries",
         "_lowest_sequence",
@@ -1299,32 +1304,32 @@ class Queue(QueueBase):
         self.non_destructive = attributes.non_destructive
         self.in_memory_only = attributes.non_destructive or is_internal(
             address.name
-        )  # whatever page mode its addresses are in
+        )  # also while its addresses are in page mode
         self.retains_from = (
             (IN_DURABLE if self.durable else EVERYWHERE) if broker.storage.keeps_all else NEVER
         )
         self.dispatcher = Dispatcher(self)
-        self.consumers: list[Consumer] = self.dispatcher.consumers  # the same objects: read for every message
+        self.consumers: list[Consumer] = (
+            self.dispatcher.consumers
+        )  # the list of the dispatcher, for hot paths
         self.ready = self.dispatcher.ready
-        self.paged: PagedQueue | None = None  # what is in pages; None while nothing is
+        self.paged: PagedQueue | None = None  # the messages in pages, None without any
         self.scheduled: dict[int, Reference] = {}  # in memory, by message number
         self.ring_size = attributes.ring_size
-        self.no_local: object = None  # whose messages a multicast subscription does not want
+        self.no_local: object = None  # sender whose messages a multicast subscription rejects (no-local)
         self.accepts: Matches | None = None  # filter and no-local, for the address
         self.update_filter()
-        self.view: object = None  # what stands for the queue before policies, once one has asked
-        self.evicted: Listener | None = None  # notified of what the ring evicts
+        self.view: object = None  # the view that policies get of the queue, None until one needs it
+        self.evicted: Listener | None = None  # called with each message that the ring evicts
         self.update_hooks(hooks)
-        self.used = False  # had a consumer at some time
+        self.used = False  # the queue has had a consumer
         self.deleted = False
-        self.as_configured: QueueAttributes | None = None  # what broker.xml said when it was last applied
+        self.as_configured: QueueAttributes | None = None  # attributes in the last applied broker.xml
 
         self._lowest_sequence = 0
-        self._entries: Entries | None = (
-            None  # made with the first message that is retained while pending here
-        )
+        self._entries: Entries | None = None  # retained messages for the store; None until the first one
 
-        self.delivering = 0
+        self.delivering = 0  # number of delivered, unsettled messages
         self.persistent_size = 0  # bytes of the messages in memory
         self.messages_added = 0
         self.messages_acknowledged = 0
@@ -1332,21 +1337,21 @@ class Queue(QueueBase):
         self.messages_killed = 0
         self.messages_replaced = 0
         self.messages_requeued = 0  # rejected by a consumer, or its connection was lost
-        self.messages_removed = 0  # of those acknowledged: by management
-        self.history: History | None = None  # while it is sampled
+        self.messages_removed = 0  # removed by management, and also counted as acknowledged
+        self.history: History | None = None  # samples of the counters, None while the queue is not sampled
 
     def set_number(self, number: int) -> None:
-        """Set the number by which message ids and a store know this queue. Not once it has been used."""
+        """Set the number of the queue in message ids and in the store, before its first message."""
         self.number = number
-        self.id_prefix = b"%d-" % number  # of the message ids that its consumers see
+        self.id_prefix = b"%d-" % number  # prefix of the message ids that its consumers get
 
     def update_filter(self) -> None:
-        """Filter or no-local have changed."""
+        """Apply a changed filter or no-local."""
         matches, origin = self.attributes.accepts, self.no_local
         self.accepts = matches if origin is None else not_from(origin, matches)
 
     def update_hooks(self, hooks: Hooks) -> None:
-        """The policies of its address are others, or what becomes of what its ring evicts."""
+        """Apply changed policies of the address, or a changed ring-policy."""
         self.hooks = hooks
         self.evicted = self.broker.evicted(self)
         self.dispatcher.set_block(OBSERVED, hooks.delivered is not None or hooks.settled is not None)
@@ -1355,7 +1360,7 @@ class Queue(QueueBase):
             self.hooks = hooks_with_settled(hooks, self.dispatcher.on_settled)
 
     def set_pages(self, paged: PagedQueue | None) -> None:
-        """Messages of this queue are in pages; None: they no longer are."""
+        """Set the messages of this queue in pages, None without any."""
         self.paged = paged
         self.dispatcher.set_block(PAGED, paged is not None)
 
@@ -1363,12 +1368,15 @@ class Queue(QueueBase):
 
     @property
     def count(self) -> int:
-        """Pending in memory."""
+        """Number of pending messages in memory."""
         return self.dispatcher.count
 
     @property
     def message_count(self) -> int:
-        """Pending, scheduled, in delivery and paged (Artemis: messageCount). What is in delivery may be pending too."""
+        """Number of pending, scheduled, delivered and paged messages (Artemis: messageCount).
+
+        A non-destructive queue counts a delivered message once: it is still pending.
+        """
         in_memory = self.dispatcher.count + len(self.scheduled)
         if not self.non_destructive:
             in_memory += self.delivering
@@ -1376,29 +1384,29 @@ class Queue(QueueBase):
 
     @property
     def keys(self) -> int:
-        """Keys in the index of a last-value queue."""
+        """Number of keys in the index of a last-value queue."""
         return 0
 
     @property
     def messages_delivered(self) -> int:
-        """Deliveries to consumers."""
+        """Number of deliveries to consumers."""
         settled = self.messages_acknowledged - self.messages_removed
         return settled + self.messages_requeued + self.delivering
 
     @property
     def scheduled_count(self) -> int:
-        """Waiting for their time (Artemis: scheduledCount), in memory or in pages."""
+        """Number of scheduled messages, in memory or in pages (Artemis: scheduledCount)."""
         return len(self.scheduled) + (0 if self.paged is None else self.paged.timed)
 
     @property
     def paged_count(self) -> int:
-        """Pending on disk only (pagedCount)."""
+        """Number of pending messages on disk only (Artemis: pagedCount)."""
         return 0 if self.paged is None else self.paged.waiting
 
     # ---- messages enter
 
     def enqueue(self, message: Message) -> None:
-        """A message that the address routed here: deliver it directly where nothing is against it, else it waits."""
+        """Deliver a message that the address routed here directly, or add it to the pending ones if that is blocked."""
         self.messages_added += 1
         ready = self.ready
         if (
@@ -1414,7 +1422,7 @@ class Queue(QueueBase):
                     return
             elif dispatcher.blocks == SELECTORS:
                 matching = dispatcher.matching(message, message.number)
-                if not 0 <= self.ring_size <= dispatcher.count:  # else it evicts a message first
+                if not 0 <= self.ring_size <= dispatcher.count:  # else the ring evicts a message first
                     found = dispatcher.consumer_for(matching)
                     if found is not None:
                         found.deliver_message(message)
@@ -1424,9 +1432,10 @@ class Queue(QueueBase):
         self.add_pending(message)
 
     def deliver_tail(self, traits: Traits, tail: bytes, body_at: int) -> bool:
-        """As `enqueue`, for what is settled by being written: no `Message` is made of it. False: nothing was done.
+        """Deliver a message by its bytes, without a `Message`, to a consumer that settles it by writing it.
 
-        The message has no group and does not expire, and some consumer is ready.
+        The message has no group and does not expire, and a consumer is ready. Return False if the caller must `enqueue`
+        the message.
         """
         dispatcher, ready = self.dispatcher, self.ready
         if dispatcher.blocks or dispatcher.count:
@@ -1441,16 +1450,16 @@ class Queue(QueueBase):
         return True
 
     def deliver_directly(self, message: Message) -> bool:
-        """Deliver a message of a paging address as it arrives, where nothing comes before it; else False.
+        """Deliver a message of a paging address on arrival. Return False if another message precedes it.
 
-        There are ready consumers, nothing waits on disk, and nothing but `PERHAPS` blocks. A message that must survive
-        a crash never comes here: it is written first.
+        Preconditions: there are ready consumers, no message waits on disk, and no bit except `PERHAPS` blocks. The
+        message need not survive a crash: a durable one is written first.
         """
         dispatcher, ready = self.dispatcher, self.ready
         consumer: Consumer | None = None
         if dispatcher.blocks & SELECTORS:
             if self.attributes.ring_counts_paged and 0 <= self.ring_size <= self.ring_count:
-                return False  # it evicts a message first
+                return False  # the ring evicts a message first
             consumer = dispatcher.consumer_for(dispatcher.matching(message, message.number))
         elif not dispatcher.count:
             consumer = ready[0] if len(ready) == 1 else dispatcher.next_consumer()
@@ -1460,13 +1469,13 @@ class Queue(QueueBase):
         return True
 
     def add_pending(self, message: Message, matching: list[PendingList] | None = None) -> None:
-        """A message waits for a consumer; a full ring evicts its head before anybody is given it."""
+        """Add a pending message. A full ring evicts its head before delivery continues."""
         ref = self._add_reference(message, PENDING)
         dispatcher = self.dispatcher
         if dispatcher.blocks & LAST_VALUE:
             self.become_last(
                 message, ref
-            )  # the message before it with its key goes before a consumer or a ring sees both
+            )  # replaces the former message of its key before a consumer or a ring sees both
         dispatcher.enlist(ref, True, matching)
         if 0 <= self.ring_size < self.ring_count:
             self.evict()
@@ -1478,42 +1487,39 @@ class Queue(QueueBase):
             self.hooks.enqueued(ref)
 
     def become_last(self, message: Message, last: Reference | int) -> None:
-        """A message enters a last-value queue."""
+        """Make a message that enters a last-value queue the last of its key."""
         raise AssertionError("a derived class has it")
 
     def enqueue_earlier(self, message: Message) -> None:
-        """A message with a lower number than some that have arrived takes its position before them.
-
-        As one that comes back unsettled: in a full ring it is dropped.
-        """
+        """Add a message before those with higher numbers that arrived earlier. A full ring drops it."""
         self.messages_added += 1
         ref = self.mark_delivering(message)
         ref.deliveries = 0
         self._requeue(ref, delayed=False)
 
     def mark_delivering(self, message: Message) -> Reference:
-        """The reference to a message that is delivered as it arrives, and must be settled."""
+        """Return the reference to a message that is delivered on arrival, and must be settled."""
         ref = self._add_reference(message, DELIVERING)
         ref.deliveries = 1
         self.delivering += 1
         return ref
 
     def mark_delivering_unreferenced(self, message: Message) -> None:
-        """As `mark_delivering`, for a message that no store wants to know of.
+        """Count a message that is delivered on arrival and that no store records.
 
-        Its reference is made (`reference_to`) when something else happens to it than that it is settled.
+        `reference_to` creates its reference if another event follows than its settlement.
         """
         self._hold(message)
         self.delivering += 1
 
     def reference_to(self, message: Message) -> Reference:
-        """The reference to a message of `mark_delivering_unreferenced`."""
+        """Return a reference to a message of `mark_delivering_unreferenced`."""
         ref = Reference(message, self, message.number, DELIVERING)
         ref.deliveries = 1
         return ref
 
     def schedule(self, message: Message, due: Due, recurrence: Recurrence | None = None) -> Reference:
-        """A message to be delivered at ``due`` (epoch ms), and again as ``recurrence`` says."""
+        """Schedule a new message for ``due`` (epoch ms), and for the repetitions of ``recurrence``."""
         self.messages_added += 1
         ref = self._add_reference(message, SCHEDULED, due)
         ref.recurrence = recurrence
@@ -1522,26 +1528,26 @@ class Queue(QueueBase):
         return ref
 
     def postpone(self, ref: Reference, due: Due) -> None:
-        """Schedule a message that is in no list now for ``due`` (epoch ms)."""
+        """Schedule a message that is in no list for ``due`` (epoch ms)."""
         ref.state = SCHEDULED
         ref.due = due
         self.scheduled[ref.message.number] = ref
         self.broker.enter_schedule(ref)
 
     def due_batch(self) -> DueBatch:
-        """For what falls due now, however much that is: `on_due` gets it with each part."""
+        """Return the batch of all messages that are due now, for each call of `on_due`."""
         self._lowest_sequence -= MOST_TOGETHER
         return DueBatch(self._lowest_sequence)
 
     def on_due(self, refs: Iterable[Reference], batch: DueBatch) -> None:
-        """Scheduled messages go to the head, in the order they fell due.
+        """Add scheduled messages to the head of the queue, in the order they became due.
 
-        In a full ring they evict only what was sent before them and fell due in the same ``batch``: else each is
-        dropped itself.
+        In a full ring a message evicts only messages of the same ``batch`` that were sent before it; otherwise the ring
+        drops the message.
         """
         for ref in refs:
             self.scheduled.pop(ref.message.number, None)
-            if not ref.deliveries:  # one that waited for its redelivery comes back to its old position
+            if not ref.deliveries:  # a redelivery keeps its former position
                 ref.sequence = batch.sequence
             batch.sequence += 1
             if self.drop_if_full(ref, batch):
@@ -1556,19 +1562,19 @@ class Queue(QueueBase):
             self.hooks.enqueued(ref)
 
     def load(self, message: Message, position: Position, counts: tuple[int, int]) -> Reference:
-        """A reference to what was read back from a page, in no list yet; ``counts`` are deliveries and attempts."""
+        """Return a reference, in no list yet, to a message read from a page. ``counts``: deliveries and attempts."""
         ref = self._add_reference(message, GONE)
         ref.position = position
         ref.deliveries, ref.attempts = counts
         return ref
 
     def restore(self, message: Message) -> Reference:
-        """A reference to what a store has recovered, in no list yet; `reinstate` follows once it has its counts."""
+        """Return a reference, in no list yet, to a recovered message. The store sets its counts before `reinstate`."""
         self.messages_added += 1
         return self._add_reference(message, GONE)
 
     def reinstate(self, ref: Reference) -> None:
-        """Enqueue or schedule what `restore` made; a full ring evicts its head."""
+        """Enqueue or schedule a reference of `restore`. A full ring evicts its head."""
         if ref.due:
             self.postpone(ref, ref.due)
         else:
@@ -1581,10 +1587,9 @@ class Queue(QueueBase):
         self._notify_enqueued(ref)
 
     def reinstate_run(self, run: ReferenceRun, priority: int, size: int) -> None:
-        """As `restore` and `reinstate` of each reference of a run, whose messages take ``size`` bytes of memory.
+        """Enqueue recovered messages of one priority, without their references. ``size``: their bytes of memory.
 
-        The queue has no ring and no consumers, none of them belongs to a group, and no policy is notified of what is
-        enqueued.
+        The queue has no ring, no consumers and no policy with an ``enqueued`` hook. No message belongs to a group.
         """
         self.messages_added += run.length
         self.persistent_size += size
@@ -1594,9 +1599,9 @@ class Queue(QueueBase):
     # ---- a reference is made, and undone
 
     def _add_reference(self, message: Message, state: int, due: Due = 0) -> Reference:
-        """One more queue, this one, has a message in memory. `drop` undoes it.
+        """Return a new reference to a message, which counts for this queue until `drop`.
 
-        GONE: the message was recorded already. Another state: a store is told of a durable or retained message.
+        The store gets a durable or retained message, unless ``state`` is GONE: then it has the message already.
         """
         self._hold(message)
         ref = Reference(message, self, message.number, state)
@@ -1606,11 +1611,11 @@ class Queue(QueueBase):
         return ref
 
     def _hold(self, message: Message) -> None:
-        """One more queue, this one, has a message in memory. `_release` undoes it."""
+        """Count a message in the memory of this queue and of the message's account, until `_release`."""
         size, holders = len(message.tail) + MESSAGE_OVERHEAD, message.holders
         if not holders:
             address = message.address
-            if message.account is address:  # a call that compiled code knows
+            if message.account is address:  # so that compiled code calls the method directly
                 address.occupy(size)
             else:
                 message.account.occupy(size)
@@ -1633,9 +1638,9 @@ class Queue(QueueBase):
             message.account.release(REFERENCE_OVERHEAD, 0)
 
     def drop(self, ref: Reference, reason: Reason | None) -> None:
-        """Drop a reference for good; the counts of the state it was in are the caller's.
+        """Drop a reference, and record ``reason`` in the store. None: the message stays in its page.
 
-        ``reason`` is recorded, None where the message stays in its page.
+        The caller adjusts the counts for the former state of the reference (`detach`).
         """
         ref.state = GONE
         message = ref.message
@@ -1645,7 +1650,7 @@ class Queue(QueueBase):
         if reason is None:
             return
         if ref.position is not None:
-            if self.paged is not None:  # None: deleted, and its pages have forgotten it
+            if self.paged is not None:  # None: the queue is deleted, and has no cursor
                 self.paged.settled(ref, reason)
         elif message.traits.durable and self.durable:
             self.broker.storage.settle(ref, reason)
@@ -1653,7 +1658,7 @@ class Queue(QueueBase):
             self.broker.storage.log(ref, reason)
 
     def _record_arrival(self, ref: Reference, due: Due) -> None:
-        """A message has entered that is durable or retained."""
+        """Record in the store that a durable or retained message entered the queue."""
         traits, storage = ref.message.traits, self.broker.storage
         ref.due = due
         waits = due > ref.message.timestamp
@@ -1675,10 +1680,10 @@ class Queue(QueueBase):
     # ---- messages leave
 
     def deliver(self, ref: Reference, consumer: Consumer) -> None:
-        """Deliver a reference that is in no list; in a non-destructive queue it stays pending."""
+        """Deliver a reference that is in no list. In a non-destructive queue it stays pending."""
         self.delivering += 1
         if self.non_destructive:
-            ref.message.account.occupy(REFERENCE_OVERHEAD, 0)  # each reader has a delivery of its own
+            ref.message.account.occupy(REFERENCE_OVERHEAD, 0)  # each consumer has its own delivery
         else:
             ref.state = DELIVERING
             ref.deliveries += 1
@@ -1696,7 +1701,7 @@ class Queue(QueueBase):
         consumer.deliver_reference(ref)
 
     def settle(self, ref: Reference) -> None:
-        """A consumer has acknowledged a message; in a non-destructive queue it stays."""
+        """Settle a message that a consumer acknowledged. In a non-destructive queue it stays pending."""
         self.delivering -= 1
         self.messages_acknowledged += 1
         if self.non_destructive:
@@ -1707,7 +1712,7 @@ class Queue(QueueBase):
             self.drop(ref, Reason.ACKNOWLEDGED)
 
     def settle_message(self, message: Message) -> None:
-        """As `settle`, for a message without a reference: see `mark_delivering_unreferenced`."""
+        """Settle a message without a reference: see `mark_delivering_unreferenced`."""
         if self.hooks.settled is not None:
             self.settle(self.reference_to(message))
             return
@@ -1716,7 +1721,7 @@ class Queue(QueueBase):
         self._release(message)
 
     def settle_all(self, refs: list[Reference]) -> None:
-        """A consumer has acknowledged many messages: in slices. The list is the queue's from now on."""
+        """Settle many messages in time slices. The caller must not use the list afterwards."""
         self.broker.background.run(self._settle_all(refs), self)
 
     def _settle_all(self, refs: list[Reference]) -> Iterator[None]:
@@ -1727,7 +1732,7 @@ class Queue(QueueBase):
         self.delete_if_unused()
 
     def remove(self, ref: Reference) -> None:
-        """Remove a message that no consumer has taken; it counts as acknowledged."""
+        """Remove a message for management. It counts as acknowledged, without a consumer."""
         self.detach(ref)
         self.messages_acknowledged += 1
         ref.last_rejected_by = None
@@ -1745,12 +1750,12 @@ class Queue(QueueBase):
             self.delivering -= 1
 
     def unload(self, ref: Reference) -> None:
-        """Forget a pending reference, whose message stays in its page."""
+        """Drop a pending reference; its message stays in its page."""
         self.detach(ref)
         self.drop(ref, None)
 
     def expire(self, ref: Reference) -> None:
-        """Remove an expired message; a copy goes to the expiry-address, if one is set."""
+        """Remove an expired message, and send a copy to the expiry-address, if one is set."""
         self.detach(ref)
         self.messages_expired += 1
         with self.broker.together():
@@ -1761,9 +1766,9 @@ class Queue(QueueBase):
         self.broker.consider_deleting(self)
 
     def remove_if_exhausted(self, ref: Reference) -> bool:
-        """Remove a message if its last allowed attempt has failed; a copy goes to the dead-letter-address.
+        """Remove a message if it has reached max-delivery-attempts, and send a copy to the dead-letter-address.
 
-        In a queue of the dead-letter address itself messages stay, whatever the number of attempts.
+        Return whether it was removed. Messages in queues of the dead-letter-address itself stay.
         """
         address, settings = self.address, self.address.settings
         limit = settings.max_delivery_attempts
@@ -1792,7 +1797,7 @@ class Queue(QueueBase):
         return True
 
     def kill(self, ref: Reference) -> None:
-        """Remove a message otherwise than by a consumer."""
+        """Remove a message, and count it as killed."""
         self.detach(ref)
         self.messages_killed += 1
         if self.hooks.killed is not None:
@@ -1808,31 +1813,34 @@ class Queue(QueueBase):
         *,
         failed: bool = False,
     ) -> None:
-        """Take back unsettled messages, each to its old position. The list is the queue's from now on.
+        """Requeue unsettled messages, each to its former position. The caller must not use the list afterwards.
 
-        ``failed`` counts an attempt against max-delivery-attempts and applies the redelivery-delay; ``consumer``
-        rejected them and is offered them last. The latest come first, so that a ring retains the newest; nothing is
-        delivered until all of them are back.
+        ``failed``: count an attempt against max-delivery-attempts, and apply redelivery-delay. ``consumer`` rejected
+        the messages: other consumers have precedence. The newest messages are requeued first, so that a ring retains
+        them. The queue delivers no message until all of them are requeued.
         """
         if self.non_destructive:
             self._offer_again(refs, consumer, failed)
             return
         if not refs and self not in self.broker.background:
-            self.dispatcher.dispatch_soon()  # others may have messages that a consumer which has left refused
+            self.dispatcher.dispatch_soon()  # messages that a removed consumer rejected may go to the others
             self.delete_if_unused()
             return
         self.messages_requeued += len(refs)
         self.run_suspended(self._requeue_all(refs, consumer, failed))
 
     def _offer_again(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> None:
-        """Offer a consumer of a non-destructive queue again what it rejected; one that is gone returns nothing."""
+        """Return messages to the list of the consumer that rejected them, in a non-destructive queue.
+
+        ``consumer`` is None if it was removed.
+        """
         self.messages_requeued += len(refs)
         self.delivering -= len(refs)
         for ref in refs:
             ref.message.account.release(REFERENCE_OVERHEAD, 0)
             if ref.state != PENDING:
                 continue
-            if failed and consumer is not None:  # NACK; one that leaves has not tried for the others
+            if failed and consumer is not None:  # NACK. A removed consumer's attempts do not count for others
                 ref.attempts += 1
                 ref.deliveries = max(ref.deliveries, 1) + 1  # the next delivery is a redelivery
                 if self.remove_if_exhausted(ref):
@@ -1845,7 +1853,7 @@ class Queue(QueueBase):
     def _requeue_all(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> Iterator[None]:
         runs: list[Iterator[Reference]] = []
         while refs:
-            run = refs[-MOST_SORTED:]  # what comes back from one consumer is as good as sorted
+            run = refs[-MOST_SORTED:]  # the messages of one consumer are almost sorted
             del refs[-MOST_SORTED:]
             run.sort(key=attrgetter("sequence"))
             run.sort(key=attrgetter("message.traits.priority"), reverse=True)
@@ -1863,12 +1871,12 @@ class Queue(QueueBase):
                 if not (failed and self.remove_if_exhausted(ref)):
                     self._requeue(ref, delayed=failed)
             if number % STEP == 0 and self.paged is not None:
-                self.paged.demand()  # what does not fit into memory goes back to disk
+                self.paged.demand()  # returns messages to disk that do not fit into memory
             yield
         self.delete_if_unused()
 
     def delete_if_unused(self) -> None:
-        """A message has left: auto-delete, where there is no consumer."""
+        """Delete the queue if auto-delete applies: after a message has left, and if there is no consumer."""
         if not self.consumers:
             self.broker.consider_deleting(self)
 
@@ -1904,7 +1912,7 @@ class Queue(QueueBase):
             storage.log(ref, RETURNED)
 
     def run_suspended(self, job: Iterator[object]) -> None:
-        """Work on many messages, in slices; nothing is delivered until it is done."""
+        """Run a job on many messages in time slices. The queue delivers no message until the job is complete."""
         self.dispatcher.suspend()
         self.broker.background.run(self._suspended(job), self)
 
@@ -1914,23 +1922,23 @@ class Queue(QueueBase):
         finally:
             self.dispatcher.resume()
 
-    # ---- the ring: what a queue with a ring-size evicts; only pending messages count
+    # ---- the ring: eviction from a queue with a ring-size; only pending messages count
 
     @property
     def ring_count(self) -> int:
-        """What counts for the ring: what is pending, with what is paged if ``ring-counts-paged`` says so."""
+        """Number of messages that count for the ring: pending ones, and paged ones if ``ring-counts-paged`` is set."""
         if self.paged is None or not self.attributes.ring_counts_paged:
             return self.dispatcher.count
         return self.dispatcher.count + self.paged.waiting
 
     def evict(self, requeued: bool = False) -> None:
-        """The ring is over its size, or full for a message that is requeued: its policy evicts (`Hooks.overflow`)."""
+        """Call `Hooks.overflow` for a ring over its size, or for a full one to which a message is requeued."""
         self.hooks.overflow(self.view or self.broker.view_of(self), requeued)
 
     def drop_if_full(self, ref: Reference, batch: DueBatch | None = None) -> bool:
-        """Drop a message that comes back or falls due (in ``batch``) where the ring is full; whether it was.
+        """Drop a message that is requeued, or due (in ``batch``), if the ring is full. Return whether it was dropped.
 
-        Of several that fall due together the newest sent stay.
+        The ring drops a message of ``batch`` that was sent before ``ref`` instead, if one is pending.
         """
         if self.ring_size < 0:
             return False
@@ -1947,7 +1955,7 @@ class Queue(QueueBase):
         return False
 
     def evict_head(self) -> bool:
-        """Evict the next message that would have been delivered; False where there is none."""
+        """Evict the first message in the order of delivery. Return False if there is none."""
         ref = self.dispatcher.first()
         if self.paged is not None and self.attributes.ring_counts_paged:
             position = self.paged.position_before(ref)
@@ -1960,7 +1968,7 @@ class Queue(QueueBase):
         return True
 
     def evict_message(self, ref: Reference) -> None:
-        """Evict a pending message, as a ring does."""
+        """Evict a pending message."""
         self.detach(ref)
         self.replace(ref)
 
@@ -1976,7 +1984,7 @@ class Queue(QueueBase):
             self.drop(ref, Reason.REPLACED)
 
     def trim(self) -> Iterator[int]:
-        """Enforce a lowered ring-size; yields 1 for each message replaced, so that the caller may pause between."""
+        """Enforce a lowered ring-size. Yields 1 after each eviction; the caller may pause between."""
         while 0 <= self.ring_size < self.ring_count:
             self.evict()
             yield 1
@@ -1984,7 +1992,7 @@ class Queue(QueueBase):
     # ---- consumers
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """A new consumer. Raises `Refused` beyond max-consumers."""
+        """Add a consumer. Raises `Refused` beyond max-consumers."""
         consumer.queue = self
         self.dispatcher.add(consumer)
         self.used = True
@@ -1995,7 +2003,7 @@ class Queue(QueueBase):
     def remove_consumer(
         self, consumer: Consumer, unsettled: list[Reference], *, failed: bool = False
     ) -> None:
-        """A consumer is gone; what it has not settled comes back: see `requeue`."""
+        """Remove a consumer, and `requeue` its unsettled messages."""
         self.dispatcher.remove(consumer)
         if not self.consumers and self.attributes.purge_on_no_consumers:
             self.address.changed()
@@ -2003,40 +2011,43 @@ class Queue(QueueBase):
         self.requeue(unsettled, failed=failed)
 
     def unsettled_references(self) -> list[Reference]:
-        """What its consumers have not settled, for management."""
+        """Return the delivered messages that the consumers have not settled."""
         return [ref for consumer in self.consumers for ref in consumer.unsettled_references()]
 
     # ---- the whole queue
 
     @property
     def open(self) -> bool:
-        """Whether messages are routed here: enabled, and with consumers where purge-on-no-consumers wants them."""
+        """Whether messages are routed here: the queue is enabled, and has consumers if purge-on-no-consumers is set."""
         attributes = self.attributes
         return attributes.enabled and (not attributes.purge_on_no_consumers or bool(self.consumers))
 
     def purge(self) -> int:
-        """Kill everything that is pending or scheduled; returns how many. Where they are many it takes its time."""
+        """Kill all pending and scheduled messages, many of them in time slices. Return their number."""
         killed = self.count + self.scheduled_count + self.paged_count
         self.run_suspended(self.kill_all(self.dispatcher.snapshot(), list(self.scheduled.values())))
         return killed
 
     def kill_all(self, pending: Iterator[Reference], scheduled: list[Reference]) -> Iterator[int]:
-        """Kill what is on disk only, and these; yields the number killed in each step.
+        """Kill all messages on disk only, and these. Yields the number killed in each step.
 
-        Nothing may be read from pages meanwhile. The list is the queue's from now on.
+        The caller must not load messages from pages meanwhile, and not use the list ``scheduled`` afterwards.
         """
         yield from self.kill_on_disk()
         yield from self.kill_each(pending, scheduled)
 
     def kill_on_disk(self) -> Iterator[int]:
-        """Kill what is on disk only; yields the number killed in each step."""
+        """Kill all messages on disk only. Yields the number killed in each step."""
         if self.paged is not None:
             for purged in self.paged.purge():
                 self.messages_killed += purged
                 yield purged
 
     def kill_each(self, pending: Iterator[Reference], scheduled: list[Reference]) -> Iterator[int]:
-        """Kill those that are still pending or scheduled; yields 1 or 0 for each. The list is the queue's then."""
+        """Kill the messages that are still pending or scheduled. Yields 1 for each, 0 for each other message.
+
+        The caller must not use the list ``scheduled`` afterwards.
+        """
         scheduled.reverse()
         for ref in chain(pending, _consume(scheduled)):
             found = ref.state == PENDING or ref.state == SCHEDULED
@@ -2046,7 +2057,7 @@ class Queue(QueueBase):
 
     @property
     def paused(self) -> bool:
-        """Whether delivery is paused by management; messages still enter, and a ring still evicts."""
+        """Whether management has paused delivery. Messages still enter, and a ring still evicts."""
         return bool(self.dispatcher.blocks & PAUSED)
 
     @paused.setter
@@ -2054,7 +2065,7 @@ class Queue(QueueBase):
         self.dispatcher.set_block(PAUSED, paused)
 
     def pause(self) -> None:
-        """Pause delivery, and record that."""
+        """Pause delivery, and store that."""
         self.paused = True
         self.broker.bind(self)
 
@@ -2065,7 +2076,7 @@ class Queue(QueueBase):
         self.dispatcher.dispatch()
 
     def close(self) -> None:
-        """The queue is deleted: its consumers are cancelled, its messages killed, which may take its time."""
+        """End a deleted queue: cancel its consumers, and kill its messages, many of them in time slices."""
         self.deleted = True
         dispatcher = self.dispatcher
         dispatcher.cancel_timer()
@@ -2075,7 +2086,7 @@ class Queue(QueueBase):
         if (self.count or self.scheduled) and not (self.broker.stopping and self.forgotten_by_restart):
             self.run_suspended(self.kill_all(dispatcher.detach(), list(self.scheduled.values())))
         for consumer in list(self.consumers):
-            if consumer in self.consumers:  # one that is cancelled may take others along
+            if consumer in self.consumers:  # a cancelled consumer may have removed others
                 consumer.cancelled(f"Queue {self.name} was deleted")
         if self.paged is not None:
             self.paged.close()
@@ -2086,11 +2097,10 @@ class Queue(QueueBase):
 
     @property
     def forgotten_by_restart(self) -> bool:
-        """Whether no start recovers the queue, nothing retains its messages, and no policy has a hook for their end."""
+        """Whether a restart does not recover the queue, no store retains its messages, and no policy has ``killed``."""
         return not self.durable and self.retains_from == NEVER and self.hooks.killed is None
 
     def _end(self) -> None:
-        """All that was in it is gone: break its cycles, so that it is freed by its count and not by the collector."""
         self.set_pages(None)
         self.view = None
         self._entries = None
@@ -2098,31 +2108,28 @@ class Queue(QueueBase):
 
 
 def _consume(refs: list[Reference]) -> Iterator[Reference]:
-    """From the end; each is let go of as it is given, so that those which are killed are not freed all at once."""
+    """Pop the references one by one from the end: Python frees killed messages between steps, not all at the end."""
     while refs:
         yield refs.pop()
 
 
 def as_queue(queue: QueueBase) -> Queue:
-    """What references and pages name by its base only."""
+    """Return a queue as a `Queue`: references and pages know only its base."""
     assert isinstance(queue, Queue)
     return queue
 
 
 class Expiry(TimerQueue):
-    """Watches messages in memory that expire, and expires them at their time.
-
-    `stompring.paging.paged_queue` does it for pages.
-    """
+    """Expires messages in memory at their expiry time. `stompring.paging.paged_queue` expires those in pages."""
 
     def watch(self, ref: Reference) -> None:
-        """Expire a message that is kept in memory when its time comes. One that never expires is not watched."""
+        """Expire a message in memory at its expiry time, if it has one."""
         if ref.message.expires and not ref.watched:
             ref.watched = True
             self.enter(ref, ref.message.expires)
 
     def unwatch(self, ref: Reference) -> None:
-        """A watched message has left its queue, or memory."""
+        """Stop watching a message that has left its queue, or memory."""
         ref.watched = False
         self.forget()
 
@@ -2133,62 +2140,59 @@ def _expire(ref: Reference) -> None:
 
 
 def _still_watched(ref: Reference, due: int) -> bool:
-    """A message in delivery belongs to its consumer; it is watched again when it comes back."""
+    """Return whether to expire a message. A delivered one stays with its consumer, and is watched again if requeued."""
     ref.watched = ref.watched and ref.state != DELIVERING
     return ref.watched
 
 
 class QueueServices:
-    """What queues take from the broker, which extends this class and sets the calls before it recovers anything."""
+    """The services of the broker for queues. The broker derives from this class, and sets the calls before recovery."""
 
-    #: a queue lost its last consumer or a message: auto-delete
+    #: deletes a queue that lost its last consumer or a message, if auto-delete applies
     consider_deleting: Callable[[Queue], None]
-    #: sends a copy to the dead-letter-address; False where there is none, or none of its queues took it
+    #: sends a copy to the dead-letter-address; returns False if there is none, or none of its queues accepts the copy
     send_dead_letter: Callable[[Reference], bool]
-    #: the same for the expiry-address
+    #: sends a copy to the expiry-address; returns False if there is none, or none of its queues accepts the copy
     send_expired: Callable[[Reference], bool]
-    #: the listener of the policies for evictions of a ring, None without one
+    #: returns the listener of the policies for evictions of a ring, None without one
     evicted: Callable[[Queue], Listener | None]
-    #: the view of a queue for ``Hooks.overflow``
+    #: returns the view of a queue for ``Hooks.overflow``
     view_of: Callable[[Queue], Any]
-    #: the store is to know a queue as it is now
+    #: stores a queue and its attributes
     bind: Callable[[Queue], None]
-    #: a queue has a consumer, or other settings: slow consumers
+    #: watches a queue for slow consumers; called for a new consumer and for changed settings
     watch: Callable[[Queue], None]
 
     def __init__(self, reactor: Reactor, now: Seconds | None, storage: Storage) -> None:
-        """``now`` measures slices of work, in seconds: a clock that never jumps, where the reactor's may."""
+        """``now``: a clock in seconds that never jumps, for time slices. None: the reactor's, which may jump."""
         now = now or reactor.seconds
         self.clock = clock = Clock(reactor)
         self.background = Background(clock, now)
-        self.scans = Background(clock, now)  # of queues, for selectors and browsers
+        self.scans = Background(clock, now)  # scans of queues, for selectors and browsers
         self.delivery_slices = Slices(clock, now, DELIVERY_SLICE)
         self.frame_slices = Slices(clock, now, FRAME_SLICE)
         self.effort = Effort()
         self.storage = storage
         self.delivery_suspended = False
-        self.stopping = False  # messages that no store knows are not requeued or killed one by one
+        self.stopping = False  # while True, messages outside the store are not requeued or killed one by one
         self.schedule = TimerQueue(clock, self.background, _still_scheduled, self._fall_due)
         self.delays = (
-            self.schedule  # with one clock all that falls due at one moment does so in one order
+            self.schedule  # with one clock, one timer queue: messages with equal due times keep their order
             if clock.steady is clock
             else TimerQueue(clock.steady, self.background, _still_scheduled, self._fall_due)
         )
         self.expiry = Expiry(clock, self.background, _still_watched, lambda: _expire)
         self.random = random.random  # nosec B311
-        self.numbers = Numbers(1)  # of messages
+        self.numbers = Numbers(1)  # numbers for messages
         self.next_queue_number = count(1).__next__
 
     def next_message_number(self) -> int:
-        """A number that no message has had so far."""
+        """Return the next message number."""
         return self.numbers.next()
 
     @contextmanager
     def together(self, size: int = 0) -> Iterator[None]:
-        """What the store is told within takes effect as one: a message that moves is never in both places.
-
-        ``size``: see `Storage.begin`.
-        """
+        """Return a context whose changes are one transaction of the store. ``size``: see `Storage.begin`."""
         self.storage.begin(size)
         try:
             yield
@@ -2198,7 +2202,7 @@ class QueueServices:
     # ---- time
 
     def enter_schedule(self, ref: Reference) -> None:
-        """A message is scheduled for ``ref.due``."""
+        """Add a message to the timers for ``ref.due``."""
         due = ref.due
         if isinstance(due, FromNow):
             self.delays.enter(ref, due.steady)
@@ -2206,21 +2210,21 @@ class QueueServices:
             self.schedule.enter(ref, due)
 
     def forget_schedule(self, ref: Reference) -> None:
-        """A message that was scheduled for ``ref.due`` is not any more."""
+        """Remove a message from the timers: it is no longer scheduled for ``ref.due``."""
         (self.delays if isinstance(ref.due, FromNow) else self.schedule).forget()
 
     def _due(self, ref: Reference) -> int:
-        """When a message fell due, on the wall clock as it is now."""
+        """Return when a message became due (epoch ms), by the present wall clock."""
         due, clock = ref.due, self.clock
         if not isinstance(due, FromNow):
             return int(due)
         came = clock.now - (clock.steady.now - due.steady)
         return (
             came if abs(came - due) > NOTICED else int(due)
-        )  # that the two clocks differ a little is no jump
+        )  # a small difference between the clocks is not a jump
 
     def _fall_due(self) -> Callable[[Reference], None]:
-        """For scheduled messages that come due together, in order; those that recur send a copy of themselves ahead."""
+        """Return a function that enqueues scheduled messages which become due at the same time, one per call."""
         batches: dict[Queue, DueBatch] = {}
 
         def falls_due(ref: Reference) -> None:
@@ -2233,7 +2237,11 @@ class QueueServices:
         return falls_due
 
     def recur(self, ref: Reference) -> list[Reference]:
-        """What a scheduled message delivers now; a recurring one stays scheduled and delivers a copy of itself."""
+        """Return the references to enqueue for a scheduled message that is due: itself, or a copy if it recurs.
+
+        A recurring message stays scheduled for its next repetition. The list is empty if the copy is scheduled itself,
+        as the first of a series (`Recurrence.series`).
+        """
         recurrence, queue, now = ref.recurrence, as_queue(ref.queue), self.clock.now
         if recurrence is None:
             return [ref]
@@ -2246,7 +2254,7 @@ class QueueServices:
         copy = repeated(ref.message, self.next_message_number(), now)
         with self.together():
             if following is None:
-                ref.last_rejected_by = None  # no consumer has taken it
+                ref.last_rejected_by = None  # no consumer acknowledged it
                 queue.drop(ref, Reason.ACKNOWLEDGED)
             else:
                 due: Due = following
