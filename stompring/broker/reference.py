@@ -1,7 +1,7 @@
-"""References: a message in one queue, and lists of pending references in the order of delivery.
+"""References to messages in queues, lists of pending references in the order of delivery, and timers for references.
 
-When something falls due for a message: a heap of times and one ``callLater`` for the soonest of them; when a message
-expires (Artemis, "Message Expiry"), and when one that came back is delivered again ("Undelivered Messages").
+`TimerQueue` calls a function for each reference at its due time. `expiry_time` returns when a message expires (Artemis,
+"Message Expiry"), `redelivery_delay` the pause before the next delivery ("Undelivered Messages").
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .message import AddressBase, Matches, Message
 
 @dataclass(frozen=True, slots=True)
 class QueueAttributes:
-    """A `QueueConfiguration` without open ends, its filter compiled."""
+    """A `QueueConfiguration` with all defaults filled in and a compiled filter."""
 
     routing_type: RoutingType
     durable: bool = True
@@ -58,7 +58,7 @@ class QueueAttributes:
 
     @classmethod
     def of(cls, configuration: QueueConfiguration, settings: AddressSettings) -> QueueAttributes:
-        """Fill in the ``default-…`` settings. Raises `Refused` where a value cannot be."""
+        """Fill in the ``default-…`` settings. Raises `Refused` for an invalid value."""
         values = {name: getattr(configuration, name) for name in _FROM_CONFIGURATION}
         if configuration.configured and configuration.purge_on_no_consumers is None:
             values["purge_on_no_consumers"] = (
@@ -68,12 +68,12 @@ class QueueAttributes:
             if values[name] is None:
                 values[name] = getattr(settings, setting)
         if configuration.last_value is False and configuration.last_value_key is None:
-            values["last_value_key"] = None  # an ordinary queue, whatever default-last-value-key says
+            values["last_value_key"] = None  # last-value="false" overrides default-last-value-key
         changes = {name: values.pop(name) for name in ("filter", "group_first_key")}
         return cls(**values).changed(changes)
 
     def changed(self, changes: Mapping[str, Any]) -> QueueAttributes:
-        """A copy with some attributes changed, checked. Raises `Refused` naming the attribute and the value."""
+        """Return a copy with changed attributes. Raises `Refused` for an unknown attribute or an invalid value."""
         if unknown := sorted(set(changes) - {field.name for field in fields(self)}):
             raise Refused(f"a queue has no attribute {unknown[0]}", status=400)
         changed = replace(self, **changes)
@@ -98,7 +98,7 @@ class QueueAttributes:
 
 
 def compiled_filter(selector: str | None) -> Matches | None:
-    """The predicate of a selector, None where it is empty: every message. Raises `Refused`."""
+    """Return the predicate of a selector, None if it is empty and matches every message. Raises `Refused`."""
     if selector is None or not selector.strip():
         return None
     try:
@@ -112,7 +112,7 @@ _FROM_CONFIGURATION = [
 ]
 _INHERITED = [(row.name, row.inherits) for row in options_of(QueueConfiguration) if row.inherits]
 
-#: The least value of each number, which may also be -1 for "none". A ring of 0 could never hold a message.
+#: The minimum of each numeric attribute; -1 ("none") is valid too.
 LEAST = {
     row.name: VALUE_TYPES[row.type].least
     for row in options_of(QueueConfiguration)
@@ -125,13 +125,13 @@ STATES = ("pending", "delivering", "scheduled", "gone", "deferred")
 
 LEVELS = 10  # JMS priorities 0 to 9
 
-#: References of which leftovers are dropped in one go; of more a `RUN` is looked at with each `PendingList.sweep`.
+#: Up to `WHOLE` references `PendingList.sweep` checks the whole list, in a longer list `RUN` references per call.
 WHOLE, RUN = 4096, 512
 
-#: References that `PendingList.restore_all` puts back one by one.
+#: Below this number of references `PendingList.restore_all` inserts them one by one.
 FEW = 64
 
-#: Leftovers that a list may always have.
+#: Number of stale references that a list may always have.
 SLACK = 64
 
 
@@ -139,10 +139,10 @@ class Page(Protocol):
     """One page file of an address. Pages of one address are ordered by ``number``."""
 
     number: int
-    first_number: int  # no message in it has a smaller one; they ascend within an address
-    count: int  # messages written to it so far
-    soonest_expiry: int  # epoch ms; 0 when nothing in it expires
-    soonest_due: int  # epoch ms; 0 when nothing in it is scheduled
+    first_number: int  # number of its first message; message numbers ascend within an address
+    count: int  # messages written so far
+    soonest_expiry: int  # epoch ms; 0: no message expires
+    soonest_due: int  # epoch ms; 0: no message is scheduled
 
 
 Position = tuple[Page, int]
@@ -150,15 +150,15 @@ Position = tuple[Page, int]
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # as `Consumer`
 class ConsumerBase:
-    """Base of `Consumer`: what references and a store know of it."""
+    """Base of `Consumer`, for references and the store."""
 
     __slots__ = ()
 
-    consumer_name = ""  # recorded with what it acknowledges by a store that retains everything
+    consumer_name = ""  # a store that retains messages records it with each acknowledged message
 
 
 class QueueBase:  # only tests have weak references: # compiled: same
-    """Base of `Queue`: what references and a store know of the queue."""
+    """Base of `Queue`, for references and the store."""
 
     __slots__ = (
         "__weakref__",
@@ -172,24 +172,23 @@ class QueueBase:  # only tests have weak references: # compiled: same
     )
 
     name: str
-    number: int  # by which message ids and a store know it
+    number: int  # number of the queue in message ids and in the store
     address: AddressBase
     attributes: QueueAttributes
     durable: bool
     deleted: bool
-    retains_from: int  # the least ``Traits.retained`` of messages whose way through the queue is retained
+    retains_from: int  # the lowest ``Traits.retained`` of messages that the store retains for this queue
 
     def settle(self, ref: Reference) -> None:
-        """A consumer has acknowledged a message."""
+        """Settle a message that a consumer acknowledged."""
         raise AssertionError("a derived class has it")
 
 
 class Reference:
-    """One message in one queue: where it stands and what happened to it so far.
+    """One message in one queue: its position, state and delivery counts.
 
-    ``sequence`` is its position in the queue's order and never changes, so that a message that comes back finds its
-    old position. ``state`` is one of PENDING, DELIVERING, SCHEDULED, GONE: lists may still hold a reference that has
-    moved on, and skip it by its state.
+    ``sequence`` is its position in the order of the queue, which a requeued message keeps. ``state`` is one of PENDING,
+    DELIVERING, SCHEDULED, GONE. A pending list may still have a reference in another state, and skips it.
     """
 
     __slots__ = (
@@ -211,26 +210,26 @@ class Reference:
         self.queue = queue
         self.sequence = sequence
         self.state = state
-        self.deliveries = 0  # how often it went out: `redelivered` is true from the second time on
-        self.attempts = 0  # how many of those failed, for max-delivery-attempts
-        #: Others are offered it first. Where a store retains everything, in the end the consumer that acknowledged it.
+        self.deliveries = 0  # number of deliveries; the header redelivered is true from the second one on
+        self.attempts = 0  # number of failed deliveries, for max-delivery-attempts
+        #: Other consumers have precedence. If the store retains messages, finally the consumer that acknowledged it.
         self.last_rejected_by: ConsumerBase | None = None
         self.due: Due = 0  # epoch ms, while SCHEDULED
         self.recurrence: Recurrence | None = None
-        self.watched = False  # known to the expiry clock
-        self.position: Position | None = None  # in a page, for a message that was read back from there
+        self.watched = False  # `Expiry` has a timer for it
+        self.position: Position | None = None  # position in a page, for a message that was read from it
 
     @property
     def order(self) -> tuple[int, int]:
-        """The key that sorts references as the queue would deliver them."""
+        """Sort key for the order of delivery."""
         return (-self.message.traits.priority, self.sequence)
 
 
 class ReferenceRun(Reference):
-    """Stands in a list for pending references of one priority, which are made when the first of them is needed.
+    """Stands for consecutive pending references of one priority in a list, which creates them when it needs the first.
 
-    So a start with a million messages makes no objects of them. ``last`` is the sequence of the last one, ``length``
-    how many there are; ``make`` makes them. The state is DEFERRED; it has no message.
+    A broker that recovers a million messages creates no reference for each. ``last``: sequence of the last reference.
+    ``length``: number of references. ``make`` creates them. The state of the run is DEFERRED; it has no message.
     """
 
     __slots__ = ("_made", "_make", "last", "length")
@@ -246,7 +245,7 @@ class ReferenceRun(Reference):
         self._made: list[Reference] = []
 
     def references(self) -> list[Reference]:
-        """All of them, in order, whatever has become of them since they were made."""
+        """Return all references of the run, in order, in any state. The first call creates them."""
         make, self._make = self._make, None
         if make is not None:
             self._made = make(self)
@@ -254,24 +253,24 @@ class ReferenceRun(Reference):
 
 
 class PendingList:
-    """References in the order of delivery: highest priority first, oldest first within it. Ten deques, made when used.
+    """References in the order of delivery: highest priority first, oldest first within a priority. Up to ten deques.
 
-    Lists are lazy: a reference that was settled or delivered through another list stays where it is until it reaches
-    the head (or until more than half of the list is such leftovers), and is skipped by its state. So nothing is ever
-    searched for in the middle, and a message that comes back often just has to change its state.
+    Lists are lazy: a reference that was settled, or delivered through another list, becomes *stale*. It stays until it
+    reaches the head, or until more than half of the list is stale. So no reference is searched for in the middle, and a
+    requeued message often only changes its state.
     """
 
     __slots__ = ("_swept", "_sweeping", "levels", "mask", "size")
 
     def __init__(self) -> None:
         self.levels: list[deque[Reference] | None] = [None] * LEVELS
-        self.mask = 0  # bit n: level n may hold something
-        self.size = 0  # references in all levels, leftovers included
-        self._sweeping = 0  # the level that is swept bit by bit
-        self._swept = 0  # how much of it was looked at
+        self.mask = 0  # bit n: level n may have references
+        self.size = 0  # number of references in all levels, stale ones included
+        self._sweeping = 0  # the level that `_sweep_on` checks
+        self._swept = 0  # number of references of this level that it has checked
 
     def append(self, ref: Reference) -> None:
-        """Add at the tail of its level."""
+        """Append a reference to the level of its priority."""
         priority = ref.message.traits.priority
         level = self.levels[priority]
         if level is None:
@@ -281,14 +280,14 @@ class PendingList:
         self.size += 1
 
     def append_run(self, run: ReferenceRun, priority: int) -> None:
-        """Add references at the tail of a level."""
+        """Append a run to a level."""
         level = self.levels[priority] = self.levels[priority] or deque()
         level.append(run)
         self.mask |= 1 << priority
         self.size += run.length
 
     def head(self) -> Reference | None:
-        """The next to be delivered, left in place. Leftovers before it are dropped for good."""
+        """Return the first pending reference without removing it. Drops stale references before it."""
         while self.mask:
             top = self.mask.bit_length() - 1
             level = self.levels[top]
@@ -305,11 +304,11 @@ class PendingList:
         return None
 
     def lowest(self) -> Reference | None:
-        """The oldest of the lowest priority, left in place. Leftovers before it are dropped for good."""
+        """Return the first pending reference of the lowest priority without removing it."""
         return next(self.heads(), None)
 
     def heads(self) -> Iterator[Reference]:
-        """The next of each priority, left in place. Leftovers before them are dropped for good."""
+        """Yield the first pending reference of each priority, the lowest first. Drops stale references before it."""
         for level in self.levels:
             while level:
                 ref = level[0]
@@ -323,11 +322,11 @@ class PendingList:
                 self.size -= 1
 
     def latest(self) -> Reference | None:
-        """What was sent last, left in place. Leftovers behind it are dropped for good."""
+        """Return the pending reference that was sent last without removing it."""
         return max(self._tails(), key=attrgetter("sequence"), default=None)
 
     def _tails(self) -> Iterator[Reference]:
-        """The last of each priority, left in place. Leftovers behind them are dropped for good."""
+        """Yield the last pending reference of each priority, the lowest first. Drops stale references behind it."""
         for level in self.levels:
             while level:
                 ref = level[-1]
@@ -341,21 +340,21 @@ class PendingList:
                 self.size -= 1
 
     def pop_head(self, ref: Reference) -> None:
-        """Take off what `head` has just returned."""
+        """Remove the reference that `head` has just returned."""
         level = self.levels[ref.message.traits.priority]
         assert level is not None and level[0] is ref
         level.popleft()
         self.size -= 1
 
     def restore(self, ref: Reference) -> None:
-        """Put a reference where its sequence says; nothing happens when it is still there."""
+        """Insert a reference by its sequence, if it is not still there."""
         priority = ref.message.traits.priority
         level = self.levels[priority] = self.levels[priority] or deque()
         self.mask |= 1 << priority
         if not level or ref.sequence < level[0].sequence:
             level.appendleft(ref)
         else:
-            # deque's index and insert walk blocks of 64 in C: cheap near the ends, where messages come back
+            # deque's index and insert walk blocks of 64 in C: cheap near the ends, where requeued messages belong
             at = 0 if level[0] is ref else self._index(level, ref.sequence)
             if at < len(level) and level[at] is ref:
                 return
@@ -363,7 +362,7 @@ class PendingList:
         self.size += 1
 
     def restore_all(self, refs: list[Reference]) -> None:
-        """As `restore` of each, in time linear in the list; ``refs`` are in the order of delivery."""
+        """Insert references, which are in the order of delivery, by their sequences, in time linear in the list."""
         if len(refs) < FEW:
             for ref in refs:
                 self.restore(ref)
@@ -372,14 +371,14 @@ class PendingList:
             level = self.levels[priority] or deque()
             returned = list(run)
             self._make_overlapping(level, returned[0].sequence, returned[-1].sequence)
-            # two runs that are in order: the sort is linear; a reference that is still there comes twice
+            # two sorted runs: the sort takes linear time. A reference that was still in the list is there twice
             merged = deque(dict.fromkeys(sorted((*level, *returned), key=attrgetter("sequence"))))
             self.size += len(merged) - len(level)
             self.levels[priority] = merged
             self.mask |= 1 << priority
 
     def _index(self, level: deque[Reference], sequence: int) -> int:
-        """The index of a sequence in a level. Makes the references of a run that it is in."""
+        """Return the index of a sequence in a level. Creates the references of the run that contains it."""
         at = bisect_left(level, sequence, key=attrgetter("sequence"))
         if at and isinstance(level[at - 1], ReferenceRun):
             self._make_overlapping(level, sequence, sequence)
@@ -388,7 +387,7 @@ class PendingList:
 
     @staticmethod
     def _make_overlapping(level: deque[Reference], first: int, last: int) -> None:
-        """Make the references of runs in which sequences from ``first`` to ``last`` have a place."""
+        """Create the references of the runs that overlap the sequences from ``first`` to ``last``."""
         if not any(
             isinstance(ref, ReferenceRun) and ref.sequence <= last and first <= ref.last for ref in level
         ):
@@ -402,7 +401,7 @@ class PendingList:
                 level.append(ref)
 
     def insert(self, ref: Reference) -> None:
-        """Add where its sequence says: at the tail mostly, for what is read back from pages in order."""
+        """Insert a reference by its sequence: mostly at the tail, for messages that are read from pages in order."""
         level = self.levels[ref.message.traits.priority]
         if not level or (level[-1].sequence < ref.sequence and level[-1].state != DEFERRED):
             self.append(ref)
@@ -410,7 +409,7 @@ class PendingList:
             self.restore(ref)
 
     def newest(self) -> Reference | None:
-        """The last to be delivered, taken off its list; leftovers behind it are dropped."""
+        """Remove and return the last pending reference in the order of delivery. Drops stale references behind it."""
         ref = next(self._tails(), None)
         if ref is not None:
             level = self.levels[ref.message.traits.priority]
@@ -420,12 +419,12 @@ class PendingList:
         return ref
 
     def clear(self) -> None:
-        """Let go of all references, whatever their state."""
+        """Drop all references in any state."""
         self.levels = [None] * LEVELS
         self.mask = self.size = 0
 
     def sweep(self, live: int) -> None:
-        """Drop leftovers when they are more than half. ``live`` is the most that can be pending in here."""
+        """Drop stale references if they are more than half. ``live``: maximum number of pending ones in the list."""
         if self.size <= 2 * live + SLACK:
             return
         if self.size > WHOLE:
@@ -439,7 +438,7 @@ class PendingList:
                 self.size -= len(level) - len(pending)
 
     def _sweep_on(self) -> None:
-        """Drop the leftovers among the next few references; round and round, as long as there are too many."""
+        """Drop the stale ones among the next `RUN` references, cyclically over all levels."""
         for _ in range(LEVELS):
             level, at = self.levels[self._sweeping], self._swept
             if level and at < len(level):
@@ -454,7 +453,7 @@ class PendingList:
             self._sweeping, self._swept = (self._sweeping + 1) % LEVELS, 0
 
     def read(self, priority: int, sequence: int | None, most: int) -> list[Reference]:
-        """Up to ``most`` references of a level from a sequence on (None: the lowest), leftovers included."""
+        """Return up to ``most`` references of a level from a sequence on (None: the first), stale ones included."""
         level = self.levels[priority]
         if not level:
             return []
@@ -475,21 +474,21 @@ class PendingList:
         level.rotate(at)
         for index, ref in enumerate(found):
             if ref.state == DEFERRED:
-                return found[:index]  # the next call begins there
+                return found[:index]  # the next call begins with this run
         return found
 
     def snapshot(self) -> Iterator[Reference]:
-        """What is pending now, in the order of delivery, from lists copied at once (in C: 8 bytes a message)."""
+        """Iterate over a copy of the pending references, in the order of delivery. It takes 8 bytes a message."""
         return _drained([level.copy() for level in self.levels if level])
 
     def detach(self) -> Iterator[Reference]:
-        """What is pending, in the order of delivery, out of lists that are taken away from here: nothing is copied."""
+        """Remove all references, and iterate over the pending ones in the order of delivery."""
         levels = [level for level in self.levels if level]
         self.clear()
         return _drained(levels)
 
     def __iter__(self) -> Iterator[Reference]:
-        """Everything pending, in the order of delivery."""
+        """Iterate over the pending references, in the order of delivery."""
         for level in reversed(self.levels):
             if level:
                 yield from _pending(level)
@@ -504,8 +503,10 @@ def _pending(refs: Iterable[Reference]) -> Iterator[Reference]:
 
 
 def _drained(levels: list[deque[Reference]]) -> Iterator[Reference]:
-    """What is pending in them, the highest first. Each is let go of as it is given: what is purged is freed by and by,
-    and not in one long stop at the end."""
+    """Pop the references of ascending levels, the highest level first, and yield the pending ones.
+
+    Python frees killed messages between two steps of the iteration, not all at its end.
+    """
     for level in reversed(levels):
         while level:
             ref = level.popleft()
@@ -519,11 +520,11 @@ Entry = tuple[int, int, Reference]
 
 
 class TimerQueue:
-    """References by due time (epoch ms); those due at the same time keep the order in which they were entered.
+    """Timers for references: a heap ordered by due time (epoch ms), and one ``callLater`` for the soonest of them.
 
-    Nothing is searched for when an entry is no longer wanted: ``wanted(ref, due)`` is asked when its time comes, and
-    `forget` only counts, so that a heap of mostly unwanted entries is rebuilt. ``fall_due()`` gives what is called
-    with each reference that is due now; where those are many it is done in slices (`Background`).
+    References with equal due times are called in the order of `enter`. ``wanted(ref, due)``: whether an entry is still
+    valid at its due time. An invalid entry stays in the heap; `forget` counts it, and the heap is rebuilt when most
+    entries are invalid. ``fall_due()`` returns the function to call with each reference that is due, in time slices.
     """
 
     def __init__(
@@ -533,7 +534,7 @@ class TimerQueue:
         wanted: Callable[[Reference, int], bool],
         fall_due: Callable[[], Callable[[Reference], None]],
     ) -> None:
-        self._busy = False  # with what is due
+        self._busy = False  # `_sweep` runs
         self._unwanted = 0
         self._timer: Timer | None = None
         self._timer_due = 0
@@ -542,20 +543,20 @@ class TimerQueue:
         self._wanted = wanted
         self._fall_due = fall_due
         self._heap: list[Entry] = []
-        self._former: list[Entry] = []  # while the heap is rebuilt: what was not looked at, a heap as well
+        self._former: list[Entry] = []  # while the heap is rebuilt: a heap of the entries not yet checked
         self._order = count()
 
     def __len__(self) -> int:
         return len(self._heap) + len(self._former)
 
     def enter(self, ref: Reference, due: int) -> None:
-        """``ref`` falls due at ``due``; never earlier."""
+        """Set a timer for ``ref`` at ``due`` (epoch ms)."""
         heappush(self._heap, (due, next(self._order), ref))
         if self._timer is None or due < self._timer_due:
             self._arm()
 
     def forget(self) -> None:
-        """One of the entries is no longer wanted."""
+        """Count an entry that is no longer valid. If most are invalid, rebuild the heap."""
         self._unwanted += 1
         if self._unwanted > 64 and self._unwanted * 2 > len(self._heap) and not self._former:
             self._former, self._heap = self._heap, []
@@ -563,7 +564,7 @@ class TimerQueue:
             self._background.run(self._rebuild())
 
     def _rebuild(self) -> Iterator[None]:
-        """What is still wanted goes over, from the end: what is left is a heap at any time."""
+        """Move the valid entries to the new heap, from the end, so that the rest stays a heap."""
         while self._former:
             entry = self._former.pop()
             if self._wanted(entry[2], entry[0]):
@@ -571,12 +572,12 @@ class TimerQueue:
             yield
 
     def stop(self) -> None:
-        """No timer is left behind."""
+        """Cancel the timer."""
         cancel(self._timer)
         self._timer = None
 
     def _first(self) -> list[Entry]:
-        """The heap that has the soonest entry."""
+        """Return the heap with the soonest entry."""
         heap, former = self._heap, self._former
         return former if former and (not heap or former[0] < heap[0]) else heap
 
@@ -595,7 +596,7 @@ class TimerQueue:
         self._background.run(self._sweep())
 
     def _sweep(self) -> Iterator[None]:
-        """All that is due by the time at which this begins."""
+        """Call ``fall_due`` with the references that are due at the start of this job."""
         now = self._clock.refresh()
         try:
             fall_due = self._fall_due()
@@ -612,10 +613,11 @@ class TimerQueue:
 
 
 def expiry_time(settings: AddressSettings, now: int, requested: int) -> int:
-    """When a message expires (epoch ms, 0: never), from the ``expires`` header of its sender (0: none).
+    """Return when a message expires (epoch ms, 0: never). ``requested``: its ``expires`` header (epoch ms, 0: none).
 
-    ``no-expiry`` beats all. ``expiry-delay`` applies to messages without an expiry; ``min-expiry-delay`` and
-    ``max-expiry-delay`` then bound what there is, and set one (the maximum, else the minimum) where there is none.
+    ``no-expiry`` overrides the other settings. ``expiry-delay`` applies to messages without an expiry.
+    ``min-expiry-delay`` and ``max-expiry-delay`` limit a requested expiry, and set the expiry (the maximum, else the
+    minimum) of a message that has none.
     """
     if settings.no_expiry:
         return 0
@@ -633,31 +635,31 @@ def expiry_time(settings: AddressSettings, now: int, requested: int) -> int:
 
 
 def changes_expiry(settings: AddressSettings) -> bool:
-    """Whether `expiry_time` can differ from what the sender requested."""
+    """Return whether `expiry_time` can differ from the expiry that the sender requested."""
     longest = max(settings.expiry_delay, settings.min_expiry_delay, settings.max_expiry_delay)
     return settings.no_expiry or longest >= 0
 
 
 def is_expired(message: Message, now: int) -> bool:
-    """Whether a message has expired at ``now`` (epoch ms). Hot paths test ``message.expires`` before they call."""
+    """Return whether a message has expired at ``now`` (epoch ms). Hot paths check ``message.expires`` first."""
     return 0 < message.expires <= now
 
 
-#: max-redelivery-delay when it is not set: so many times redelivery-delay.
+#: Default of max-redelivery-delay, as a multiple of redelivery-delay.
 DEFAULT_CEILING = 10
 
 
 def redelivery_delay(settings: AddressSettings, attempts: int, random: Callable[[], float]) -> int:
-    """Milliseconds to wait before the delivery after ``attempts`` failed ones.
+    """Return the pause in milliseconds before the delivery after ``attempts`` failed ones.
 
-    redelivery-delay × multiplier^(attempts-1), at most max-redelivery-delay, then up or down by at most
-    redelivery-collision-avoidance-factor of itself; ``random`` gives numbers from 0 to 1.
+    redelivery-delay × redelivery-delay-multiplier^(attempts-1), at most max-redelivery-delay, then longer or shorter by
+    at most the part redelivery-collision-avoidance-factor. ``random`` returns numbers from 0 to 1.
     """
     base = settings.redelivery_delay
     if base <= 0:
         return 0
     ceiling = settings.max_redelivery_delay if settings.max_redelivery_delay > 0 else base * DEFAULT_CEILING
-    # the exponent is capped so that a float never overflows on its way to the ceiling
+    # the limit of the exponent avoids a float overflow
     delay = min(ceiling, base * settings.redelivery_delay_multiplier ** min(max(attempts, 1) - 1, 64))
     spread = settings.redelivery_collision_avoidance_factor
     if spread > 0:
