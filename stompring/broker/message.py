@@ -1,17 +1,11 @@
-"""A message as every queue shares it, and its copies on other addresses.
+"""Messages, which all queues share, message numbers, transformers, and copies of messages on other addresses.
 
-A message as every queue shares it: its wire bytes, made once, and what the broker must know of it.
+The *tail* is the end of a MESSAGE frame in STOMP 1.2 form: message number, headers, blank line, body, NUL. It is
+encoded once for all receivers. A subscription writes its own headers before the tail, the last of them
+``message-id:QUEUE-`` without a line end: the number in the tail completes the message id.
 
-The *tail* is the end of a MESSAGE frame in STOMP 1.2 form: message number, headers, blank line, body, NUL. A
-subscription puts its own few headers before it, the last of which is ``message-id:QUEUE-`` without a line end, so
-that the tail's number completes it. One tail serves all receivers.
-
-Transformers: changes of headers for the copies that a divert makes, and for what a bridge sends on.
-
-`Transformer.changes` says what is different in the copy of one message; `copied_traits` makes traits with these
-changes.
-
-Copies of messages on other addresses: dead letters, expired messages, moves by management.
+A `Transformer` changes headers of the copies that a divert makes and that a bridge sends; `copied_traits` applies the
+changes. `copy_for` makes the other copies: dead letters, expired messages, messages that management moves.
 """
 
 from __future__ import annotations
@@ -28,33 +22,33 @@ from stompring.stomp.frames import escape, header_line, recode, unescape
 
 from .limits import UNLIMITED, MemoryLimit
 
-#: What a message costs beyond its frame: the Python objects that hold it in one queue. Measured with 128-byte
-#: bodies (see docs/performance.md), so that ``max-size-bytes`` and ``global-max-size`` speak of real memory.
+#: Bytes of memory of a message in one queue beyond its tail: its Python objects. Measured with 128-byte bodies (see
+#: docs/performance.md), so that ``max-size-bytes`` and ``global-max-size`` limit the real memory.
 MESSAGE_OVERHEAD = 400
 
-#: Bytes for each further queue that holds the message. A reference and its place in a list take 130 bytes. A delivery
-#: that waits for its ACK takes 230, measured as the growth of a process with 11,790,000 of them.
+#: Bytes of memory for each further queue that holds the message. A reference in a list takes 130 bytes, a delivery
+#: that waits for its ACK 230: measured as the growth of a process with 11,790,000 of them.
 REFERENCE_OVERHEAD = 256
 
-#: Bytes of a tail besides the header block and the body: numbers, names and ends of lines, to within a few digits.
+#: Approximate size in bytes of a tail without the header block and the body.
 TAIL_OVERHEAD = 70
 
-#: ``Traits.retained``: in no queue, in durable queues, in all queues. A queue retains messages from one of these on
-#: (``Queue.retains_from``); `NEVER` is where no store retains anything.
+#: Values of ``Traits.retained``: the store retains the message in no queue, in durable queues, in all queues. A queue
+#: retains messages from the value ``Queue.retains_from`` on; `NEVER`: the store retains no messages.
 NOWHERE, IN_DURABLE, EVERYWHERE, NEVER = range(4)
 
-#: As a number: looking for one byte by its value is several times as fast as by a bytes object.
+#: An integer, because Python searches bytes for an integer several times as fast as for a bytes object.
 BACKSLASH = 92
 
 
-#: Headers that the broker sets: who sent the message (``populate-validated-user``), and when it came
-#: (``enable-ingress-timestamp``), for which Artemis has two names.
+#: Headers that the broker sets: the user that sent the message (``populate-validated-user``), and the time of its
+#: arrival (``enable-ingress-timestamp``), for which Artemis has two names.
 VALIDATED_USER = b"JMSXUserID"
 INGRESS_TIMESTAMP, INGRESS_TIMESTAMP_STOMP = b"_AMQ_INGRESS_TIMESTAMP", b"ingress-timestamp"
 
 
 class Traits:
-    """What all messages sent with the same header block have in common. Made once per distinct block."""
+    """The properties that all messages with the same header block share. One object for each distinct block."""
 
     __slots__ = (
         "block",
@@ -87,25 +81,25 @@ class Traits:
         origin: object = None,
         user: str | None = None,
     ) -> None:
-        self.block = block  # header lines "name:value\n", 1.2 escapes, without number and timestamp
-        self.destination = destination  # as the sender wrote it
+        self.block = block  # header lines "name:value\n" with 1.2 escapes, without number and timestamp
+        self.destination = destination  # destination header of the SEND
         self.routing_type = routing_type
         self.priority = priority
         self.durable = durable
-        self.requested_expiry = expires  # epoch ms asked for by the sender; 0 = none
+        self.requested_expiry = expires  # epoch ms in the header ``expires`` of the sender; 0: none
         self.group = group
         self.group_sequence = group_sequence
-        self.origin = origin  # who sent it, for no-local: the client-id, or the connection
+        self.origin = origin  # the sender, for no-local: the client-id, or the connection
         self.user = user
-        #: Of which queues a store that retains messages keeps these: `NOWHERE`, `IN_DURABLE`, `EVERYWHERE`.
+        #: Queues for which a store retains the messages: `NOWHERE`, `IN_DURABLE`, `EVERYWHERE`.
         self.retained = IN_DURABLE if durable else NOWHERE
         self.escaped = BACKSLASH in block
-        self.record: bytes | None = None  # its part of a message record, once a store has encoded it
-        self.like: Traits | None = None  # others that differ in nothing but the block
-        self.transfer = 0  # of a copy that the broker has made: a `Transfer`
+        self.record: bytes | None = None  # encoded part of a message record, once the store has made it
+        self.like: Traits | None = None  # traits that differ only in the block
+        self.transfer = 0  # a `Transfer` if the broker made the copy
 
     def with_block(self, block: bytes) -> Traits:
-        """The same with other header lines."""
+        """Return a copy with other header lines."""
         traits = self.sent_to(block, self.destination, self.routing_type, self.requested_expiry, self.origin)
         traits.retained = self.retained
         traits.like = self
@@ -119,7 +113,7 @@ class Traits:
         expires: int = 0,
         origin: object = None,
     ) -> Traits:
-        """Traits of a copy with these header lines: of the same priority, durability, group and user."""
+        """Return traits of a copy with these header lines, and with the same priority, durability, group and user."""
         return Traits(
             block,
             destination,
@@ -142,9 +136,9 @@ _LAST_DIGITS: Final = [b"%03d" % number for number in range(1000)]
 
 
 class _TailCache:
-    """What tails made one after the other have in common: the first digits of the number, and the lines after it.
+    """Parts of the last tail that the next one may share: the first digits of the number, and the ``lines`` after it.
 
-    ``lines`` are of the last content-length, timestamp and expiry: they change with each read of a socket, at most.
+    The lines contain content-length, timestamp and expiry. The timestamp changes at most once per read of a socket.
     """
 
     def __init__(self) -> None:
@@ -158,7 +152,7 @@ _cache: Final = _TailCache()
 
 
 def decimal(number: int) -> bytes:
-    """``b"%d" % number``, faster for numbers that are near each other."""
+    """Return ``b"%d" % number``; faster if successive numbers are close together."""
     thousands = number // 1000
     if not thousands:
         return b"%d" % number
@@ -170,7 +164,7 @@ def decimal(number: int) -> bytes:
 
 
 def make_tail(number: int, block: bytes, body: bytes, timestamp: int, expires: int) -> bytes:
-    """The tail of a message; ``block`` has the header lines of its traits."""
+    """Return the tail of a message. ``block``: the header lines of its traits."""
     cache = _cache
     length = len(body)
     if length != cache.length or timestamp != cache.timestamp or expires != cache.expires:
@@ -187,7 +181,7 @@ def make_tail(number: int, block: bytes, body: bytes, timestamp: int, expires: i
 
 
 def tail_for(version: bytes, traits: Traits, tail: bytes, body_at: int) -> bytes:
-    """``tail`` in the header form of another version of STOMP."""
+    """Return ``tail`` with the header escapes of another version of STOMP."""
     if not traits.escaped:
         return tail
     at = body_at - 1
@@ -195,49 +189,50 @@ def tail_for(version: bytes, traits: Traits, tail: bytes, body_at: int) -> bytes
 
 
 class Account:
-    """Where the memory of a message counts: its address, or the budget of what was read back from pages."""
+    """A memory account for messages: their address, or the budget for messages read from pages."""
 
     __slots__ = ()
 
     def occupy(self, size: int, messages: int = 1) -> None:
-        """A message of ``size`` bytes is held by a first queue.
+        """Add the ``size`` bytes of a message that a first queue holds.
 
-        With 0 ``messages``: by a further queue, or by a further reader of a non-destructive one (`REFERENCE_OVERHEAD`).
+        ``messages`` 0: add those of a further queue, or of a further consumer of a non-destructive queue
+        (`REFERENCE_OVERHEAD`).
         """
         raise AssertionError("a derived class has it")
 
     def release(self, size: int, messages: int = 1) -> None:
-        """The last queue has released a message of ``size`` bytes; with 0 ``messages``: another queue or reader has."""
+        """Subtract what `occupy` has added with the same arguments."""
         raise AssertionError("a derived class has it")
 
 
 class AddressBase(Account):  # only tests have weak references: # compiled: same
-    """Base of `Address`: what messages and queues know of it."""
+    """Base of `Address`, for messages and queues."""
 
     __slots__ = ("__weakref__", "memory_limit", "name", "number", "retained", "settings")
 
     memory_limit: MemoryLimit
     name: str
-    number: int  # given by a store
+    number: int  # number in the store
     settings: AddressSettings
     retained: (
         int | None
-    )  # ``Traits.retained`` of messages sent here, None where it depends on their being durable
+    )  # ``Traits.retained`` of messages to this address, None if it depends on whether they are durable
 
     def mark(self, traits: Traits) -> Traits:
-        """Note which queues the messages sent here are retained of, by the settings as they are now."""
+        """Set ``retained`` of traits by the present settings of the address. Return the traits."""
         if self.retained is not None:
             traits.retained = self.retained
         return traits
 
     def changed(self) -> None:
-        """Its queues, or what they accept, are no longer what the bindings were made from."""
+        """Discard the bindings: the queues of the address, or their filters, have changed."""
         raise AssertionError("a derived class has it")
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # of paging, where only the headers are known
+@mypyc_attr(allow_interpreted_subclasses=True)  # paging: only the headers are read
 class Message:  # only tests have weak references: # compiled: same
-    """One message. Immutable but for ``holders``, the number of queues that hold it in memory, and ``segment``."""
+    """One message. Only ``holders`` and ``segment`` change."""
 
     __slots__ = (
         "__weakref__",
@@ -263,15 +258,15 @@ class Message:  # only tests have weak references: # compiled: same
         expires: int = 0,
         tail: bytes | None = None,
     ) -> None:
-        """``tail`` is given where it was made already."""
+        """``tail``: the encoded tail, None to encode it here."""
         self.number = number
         self.address = address
         self.traits = traits
         self.timestamp = timestamp
         self.expires = expires
-        self.holders = 0
+        self.holders = 0  # number of queues that hold the message in memory
         self.account: Account = address
-        self.segment: object = None  # of the journal, where a durable message is kept
+        self.segment: object = None  # segment of the journal with the record of a durable message
         if tail is None:
             tail = make_tail(number, traits.block, body, timestamp, expires)
         self.tail = tail
@@ -279,20 +274,20 @@ class Message:  # only tests have weak references: # compiled: same
 
     @property
     def size(self) -> int:
-        """Bytes of memory that it counts for. Not kept: the number would take 40 bytes of each message."""
+        """Bytes of memory, for limits. Computed, because an attribute would take 40 bytes of each message."""
         return len(self.tail) + MESSAGE_OVERHEAD
 
     @property
     def body(self) -> bytes:
-        """The body as it was sent."""
+        """The body of the SEND."""
         return self.tail[self.body_at : -TAIL_END]
 
     def tail_for(self, version: bytes) -> bytes:
-        """The tail in the header form of another version of STOMP."""
+        """Return the tail with the header escapes of another version of STOMP."""
         return tail_for(version, self.traits, self.tail, self.body_at)
 
     def header(self, name: bytes) -> bytes | None:
-        """The decoded value of a header of the tail, ``None`` when it is not there."""
+        """Return the decoded value of a header of the tail, None without such a header."""
         tail, stop = self.tail, self.body_at
         line = b"\n%b:" % (escape(name) if _SPECIAL.intersection(name) else name)
         at = tail.find(line, 0, stop)
@@ -303,14 +298,14 @@ class Message:  # only tests have weak references: # compiled: same
         return unescape(value, b"1.2") if BACKSLASH in value else value
 
     def headers(self) -> dict[str, str]:
-        """All headers of the tail, decoded, for management."""
+        """Return all headers of the tail, decoded."""
         pairs = [line.partition(b":") for line in self.tail[: self.body_at - 1].split(b"\n")[1:-1]]
         return {_text(unescape(name, b"1.2")): _text(unescape(value, b"1.2")) for name, _, value in pairs}
 
-    # What selectors see (selector.Properties).
+    # interface for selectors (selector.Properties)
 
     def get_property(self, name: str) -> str | int | float | bool | None:
-        """A property by name: system ones (``AMQ…``, ``JMS…``) first, then the headers as sent."""
+        """Return a property by its name: one of `SYSTEM_PROPERTIES`, else a header."""
         system = SYSTEM_PROPERTIES.get(name)
         if system is not None:
             return system(self)
@@ -318,7 +313,7 @@ class Message:  # only tests have weak references: # compiled: same
         return None if value is None else value.decode("utf-8", "replace")
 
     def text_of_line(self, line: bytes) -> str | None:
-        """The value of the header whose line begins with ``line``, a line feed in front; None without one."""
+        """Return the value of the first header line that begins with ``line`` (line feed, name, colon), or None."""
         tail = self.tail
         at = tail.find(line, 0, self.body_at)
         if at < 0:
@@ -328,12 +323,12 @@ class Message:  # only tests have weak references: # compiled: same
         return _text(unescape(value) if BACKSLASH in value else value)
 
     def get_body(self) -> bytes:
-        """The body, for XPATH selectors."""
+        """Return the body, for XPATH selectors."""
         return self.body
 
 
 class RecoveredMessage(Message):
-    """A message read back from disk, its tail as it was written."""
+    """A message read from disk."""
 
     __slots__ = ()
 
@@ -376,7 +371,7 @@ def _ingress_timestamp(message: Message) -> int | None:
     return int(value) if value is not None and value.isdigit() else None
 
 
-#: Names that are not headers (Artemis filter expressions), and JMS's names for what STOMP calls otherwise.
+#: Properties that are not headers (Artemis filter expressions), and JMS names of properties with other names in STOMP.
 SYSTEM_PROPERTIES: dict[str, Callable[[Message], str | int | None]] = {
     "AMQPriority": lambda m: m.traits.priority,
     "AMQTimestamp": lambda m: m.timestamp,
@@ -401,30 +396,30 @@ SYSTEM_PROPERTIES: dict[str, Callable[[Message], str | int | None]] = {
 
 log = logging.getLogger(__name__)
 
-#: Numbers that are in use before the lease is looked at again.
+#: Number of message numbers between two checks of the lease.
 STEP = 10_000
 
-#: The same while there is none.
+#: Number of message numbers between two checks while there is no lease.
 LATE_STEP = 1000
 
-#: No lease comes near it before the clock was used once.
+#: Numbers from here on come from the clock. Leases stay far below, unless a run has used the clock.
 FIRST_OF_CLOCK = 1_000_000_000_000_000
 
 
 def clock_number(now: int) -> int:
-    """The first number of a broker that starts at ``now`` (epoch ms) and has no lease: no broker gives 1000 in a ms."""
+    """Return the first number at ``now`` (epoch ms) without a lease. No broker uses 1000 numbers per millisecond."""
     return now * 1000
 
 
 class Numbers:
-    """Gives numbers that ascend."""
+    """A generator of ascending numbers."""
 
     def __init__(self, first: int) -> None:
         self._next = first
-        self._end = UNLIMITED  # `_extend` is called before it is given; no number reaches it
+        self._end = UNLIMITED  # `next` calls `_extend` at this number
 
     def next(self) -> int:
-        """The next number."""
+        """Return the next number."""
         number = self._next
         if number >= self._end:
             number = self._extend(number)
@@ -432,20 +427,21 @@ class Numbers:
         return number
 
     def _extend(self, number: int) -> int:
-        """Set a new end; returns ``number``, or a greater one to go on with."""
+        """Set a new end. Return the number to continue with: ``number`` or a greater one."""
         raise OverflowError(f"no number follows {number - 1}")
 
 
 class MessageNumbers(Numbers):
-    """The numbers of messages. ``first`` is greater than all that were given in earlier runs.
+    """Message numbers, from a lease of numbers that the store reserves, so that no later run uses them again.
 
-    ``request`` is called with the end of the lease that is wanted, and `granted` once it is on disk.
+    ``first``: a number greater than those of all earlier runs. ``lease``: size of a lease. ``request`` is called with
+    the end of the next lease. Its caller calls `granted` when the lease is on disk.
     """
 
     def __init__(
         self, first: int, lease: int, now: Callable[[], int], request: Callable[[int], None]
     ) -> None:
-        if first >= FIRST_OF_CLOCK:  # some run had no lease: what it gave ended before now
+        if first >= FIRST_OF_CLOCK:  # an earlier run had no lease: its numbers are lower than the clock's
             first = max(first, clock_number(now()))
         super().__init__(first)
         self._end = first
@@ -457,16 +453,15 @@ class MessageNumbers(Numbers):
         self._late = False
 
     def skip_to(self, first: int) -> None:
-        """Lower numbers are found to be in use, before any was given."""
+        """Skip numbers below ``first``, which are in use. Call it before `next`."""
         self._next = max(self._next, first)
 
     def granted(self, end: int) -> None:
-        """Numbers before ``end`` may be used."""
+        """Allow numbers below ``end``."""
         self._granted = max(self._granted, end)
         self._requested = max(self._requested, end)
 
     def _extend(self, number: int) -> int:
-        """See `Numbers`."""
         if number >= self._granted:
             if not self._late:
                 self._late = True
@@ -485,24 +480,24 @@ class MessageNumbers(Numbers):
         return number
 
 
-#: Changed headers: a value to set, or None for a header that is removed.
+#: Changes of headers: a value to set, or None to remove the header.
 HeaderChanges = Mapping[bytes, bytes | None]
 
 NO_CHANGES: HeaderChanges = {}
 
 
 class Transformer(Protocol):
-    """Decides for each message what is different in its copy."""
+    """Changes headers of copies of messages."""
 
     def changes(self, message: Message) -> HeaderChanges | None:
-        """The headers to change; None where no copy of this message is to be sent."""
+        """Return the changes for the copy of a message, None if no copy must be sent."""
 
     def stop(self) -> None:
-        """It is not needed any more."""
+        """Release resources. There is no later call of `changes`."""
 
 
 class HeaderTransformer:
-    """Sets and removes the same headers on every message."""
+    """A transformer that sets and removes the same headers on every message."""
 
     def __init__(self, configuration: TransformerConfiguration) -> None:
         changes: dict[bytes, bytes | None] = {name.encode(): None for name in configuration.remove_headers}
@@ -510,15 +505,14 @@ class HeaderTransformer:
         self._changes: HeaderChanges = changes
 
     def changes(self, message: Message) -> HeaderChanges | None:
-        """Implements `Transformer.changes`."""
         return self._changes
 
     def stop(self) -> None:
-        """Implements `Transformer.stop`."""
+        pass
 
 
 def sent_headers(message: Message) -> dict[bytes, bytes]:
-    """The headers of a message in its traits, decoded: those of its sender, ``priority`` and ``persistent``."""
+    """Return the headers in the traits of a message, decoded: those of its sender, ``priority`` and ``persistent``."""
     lines = message.traits.block.split(b"\n")[:-1]
     headers: dict[bytes, bytes] = {}
     for line in lines:
@@ -530,7 +524,7 @@ def sent_headers(message: Message) -> dict[bytes, bytes]:
 
 
 def changed_headers(headers: Mapping[bytes, bytes], changes: HeaderChanges) -> dict[bytes, bytes]:
-    """Headers with these changes."""
+    """Return ``headers`` with ``changes``."""
     merged: dict[bytes, bytes | None] = {**headers, **changes}
     return {name: value for name, value in merged.items() if value is not None}
 
@@ -538,10 +532,10 @@ def changed_headers(headers: Mapping[bytes, bytes], changes: HeaderChanges) -> d
 def copied_traits(
     traits: Traits, destination: bytes, routing_type: RoutingType | None, changes: HeaderChanges
 ) -> Traits:
-    """Traits with changed headers, for another destination. ``expires`` is in ``requested_expiry`` (epoch ms).
+    """Return traits with changed headers, for another destination.
 
-    A changed header keeps its meaning: ``priority`` 0 to 9, ``persistent``, ``expires``, and the group. A value that
-    is none is ignored.
+    Changes of ``priority`` (0 to 9), ``persistent``, ``expires`` (epoch ms) and of the group headers also change the
+    attributes of the traits. An invalid value is ignored.
     """
     durable, group, sequence = traits.durable, traits.group, traits.group_sequence
     priority = _number(changes, b"priority", traits.priority, 4, 9)
@@ -569,7 +563,7 @@ def copied_traits(
 
 
 def _changed_block(block: bytes, priority: int, durable: bool, changes: HeaderChanges) -> bytes:
-    """A header block that begins with priority and persistent, with other headers."""
+    """Return a header block that begins with priority and persistent, with changed headers."""
     kept = without_headers(block, (*changes, b"priority", b"persistent"))
     changed = [
         (name, value)
@@ -581,7 +575,7 @@ def _changed_block(block: bytes, priority: int, durable: bool, changes: HeaderCh
 
 
 def _number(changes: HeaderChanges, name: bytes, present: int, removed: int, most: int = 10**15) -> int:
-    """The number in a changed header; ``removed`` where it is removed, ``present`` where it is none."""
+    """Return the number in a changed header: ``removed`` if the header is removed, ``present`` if it is invalid."""
     value = changes.get(name, b"")
     if value is None:
         return removed
@@ -617,20 +611,20 @@ NOTIFICATION_PROPERTIES = (
 )
 
 
-#: Whether a management request succeeded: on its reply.
+#: Header of the reply to a management request: whether the request succeeded.
 SUCCEEDED = b"_AMQ_OperationSucceeded"
 
 
 def reply_traits(
     destination: bytes, routing_type: RoutingType | None, headers: Mapping[bytes, bytes]
 ) -> Traits:
-    """What the reply to a management request carries."""
+    """Return the traits of the reply to a management request."""
     return Traits(
         b"priority:4\npersistent:false\n" + header_lines(headers.items()), destination, routing_type
     )
 
 
-#: Headers that tell where a copy came from (Artemis); an earlier copy's are replaced.
+#: Headers with the origin of a copy (Artemis). A copy of a copy replaces them.
 ORIGIN_HEADERS = (
     b"_AMQ_ORIG_ADDRESS",
     b"_AMQ_ORIG_QUEUE",
@@ -640,15 +634,15 @@ ORIGIN_HEADERS = (
     b"_AMQ_ACTUAL_EXPIRY",
 )
 
-#: Values of ``_AMQ_ORIG_REASON``: why the broker made a copy. A policy may give a reason of its own.
+#: Values of ``_AMQ_ORIG_REASON``: why the broker made a copy. A policy may use other values.
 MAX_DELIVERY_ATTEMPTS, EXPIRED, NO_ROUTE = "max-delivery-attempts", "expired", "no-route"
 EVICTED, POLICY, UNKNOWN = "evicted", "policy", "unknown"
 DIVERT, RETROACTIVE = "divert", "retroactive"
-MANAGEMENT = "management"  # an operator has sent it to the dead letters
+MANAGEMENT = "management"  # an operator moved the message to the dead letters
 
-#: Headers by which brokers tell something about a message: where a copy came from, what has happened, what selectors
-#: know it by, and (JMS leaves these to the broker) who sent it and how often it was delivered. A receiver may rely on
-#: them, so that a sender's own are not passed on.
+#: Headers that only a broker may set: the origin of a copy, notifications, names of system properties, and those that
+#: JMS reserves for the broker (sender, number of deliveries). Receivers rely on them, so that the broker removes them
+#: from messages of clients.
 BROKERS_OWN = frozenset(
     {
         *ORIGIN_HEADERS,
@@ -664,20 +658,20 @@ BROKERS_OWN = frozenset(
     }
 )
 
-#: On a message that was exported from a broker: what only a broker sets is passed on all the same.
+#: Header of a message that was exported from a broker: the broker then keeps the headers of `BROKERS_OWN`.
 IMPORTED = b"stompring-imported"
 
-#: How headers name the routing types.
+#: Routing types in headers.
 ROUTING_TYPE_CODES: dict[str, bytes] = {RoutingType.MULTICAST: b"0", RoutingType.ANYCAST: b"1"}
 
 
 def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Headers as lines of a block."""
+    """Return headers as lines of a header block."""
     return b"".join(header_line(name, value) for name, value in headers)
 
 
 class Transfer(IntEnum):
-    """Why the broker has made a copy of a message."""
+    """The cause of a copy of a message."""
 
     DEAD_LETTER = 1
     EXPIRED = 2
@@ -685,7 +679,7 @@ class Transfer(IntEnum):
 
 
 def origin_headers(message: Message, queue: str, reason: str) -> list[tuple[bytes, bytes]]:
-    """What tells where a copy of a message came from."""
+    """Return the headers with the origin of a copy of a message."""
     routing_type = message.traits.routing_type
     headers = [
         (b"_AMQ_ORIG_ADDRESS", message.address.name.encode()),
@@ -698,7 +692,7 @@ def origin_headers(message: Message, queue: str, reason: str) -> list[tuple[byte
 
 
 def copied(traits: Traits, block: bytes) -> Traits:
-    """The same traits for a copy that the broker makes, with another block."""
+    """Return traits with another block, for a copy that a policy makes."""
     made = traits.sent_to(
         block, traits.destination, traits.routing_type, traits.requested_expiry, traits.origin
     )
@@ -707,7 +701,7 @@ def copied(traits: Traits, block: bytes) -> Traits:
 
 
 def without_headers(block: bytes, names: tuple[bytes, ...]) -> bytes:
-    """A header block without the lines of some headers."""
+    """Return a header block without some headers."""
     if not any(name in block for name in names):
         return block
     unwanted = {escape(name) for name in names}
@@ -726,7 +720,10 @@ def copy_for(
     transfer: Transfer,
     reason: str = POLICY,
 ) -> Message:
-    """The copy of a message of ``queue`` for another address. It has no routing type, and the expiry given here."""
+    """Return a copy of a message of ``queue`` for another address.
+
+    ``number``, ``now`` and ``expires`` (epoch ms) are its number, timestamp and expiry. It has no routing type.
+    """
     traits = message.traits
     origin = origin_headers(message, queue, reason)
     origin.insert(2, (b"_AMQ_ORIG_MESSAGE_ID", b"%d" % message.number))
@@ -739,7 +736,7 @@ def copy_for(
 
 
 class MessageOrigin(NamedTuple):
-    """Where a copy that the broker made came from, and why it was made."""
+    """The origin of a copy that the broker made."""
 
     address: str
     queue: str
@@ -748,9 +745,9 @@ class MessageOrigin(NamedTuple):
 
 
 def origin_of(message: Message) -> MessageOrigin | None:
-    """The origin of a dead letter, an expired message or another copy by its headers; None of any other message.
+    """Return the origin of a dead letter, an expired message or another copy by its headers, None for other messages.
 
-    The copies of diverts and of retroactive addresses are messages like any other here: nothing has failed.
+    None also for copies of diverts and of retroactive addresses: no delivery of the original has failed.
     """
     address = message.header(b"_AMQ_ORIG_ADDRESS")
     if not address:
@@ -758,7 +755,7 @@ def origin_of(message: Message) -> MessageOrigin | None:
     written = message.header(b"_AMQ_ORIG_REASON")
     if written is not None:
         reason = _text(written)
-    else:  # of a version that did not write it
+    else:  # written by a version without this header
         reason = UNKNOWN if message.header(b"_AMQ_ACTUAL_EXPIRY") is None else EXPIRED
     if reason in (DIVERT, RETROACTIVE):
         return None
@@ -769,5 +766,5 @@ def origin_of(message: Message) -> MessageOrigin | None:
 
 
 def repeated(message: Message, number: int, now: int) -> Message:
-    """The next message of a recurring one: the same but for its number and time."""
+    """Return the next message of a recurring one: a copy with another number and timestamp."""
     return Message(number, message.address, message.traits, message.body, now, message.expires)
