@@ -1,9 +1,8 @@
 """Last-value queues: of all messages with one key only the newest is pending (Artemis, "Last-Value Queues").
 
-The queue has an index: for each key the newest message that has entered the queue and not left it. That is a reference
-while the message is in memory, and a number (`LastValueQueue.encode`) while it is on disk only. When the next message
-with the key enters, the message in the index is replaced: at once if it is pending, when it comes back if it is in
-delivery.
+The queue has an index of the newest message of each key. The entry is a reference while the message is in memory, and
+a number (`LastValueQueue.encode`) while it is on disk only. When the next message with the key enters, it replaces the
+message in the index: at once if that is pending, on its requeue if it is in delivery.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .queue import (
 )
 from .reference import DELIVERING, PENDING, SCHEDULED, Page, Position, QueueAttributes, Reference
 
-#: The header with the key where ``last-value-key`` names none, and of messages that lack the header it names.
+#: The header with the key if ``last-value-key`` is not set, or if a message lacks the header that it names.
 LVQ_NAME = b"_AMQ_LVQ_NAME"
 
 _INDEX_BITS, _PAGE_BITS = 32, 64
@@ -31,7 +30,7 @@ _INDEX_MASK, _PAGE_MASK = (1 << _INDEX_BITS) - 1, (1 << _PAGE_BITS) - 1
 class LastValueQueue(Queue):
     """A queue with at most one pending message for each key.
 
-    Every message passes `add_pending` or a page: `LAST_VALUE` blocks direct delivery.
+    `LAST_VALUE` blocks direct delivery: every message passes through `add_pending` or a page.
     """
 
     def __init__(
@@ -47,18 +46,20 @@ class LastValueQueue(Queue):
         self._property = None if key is None else SYSTEM_PROPERTIES.get(key)
         self._header = LVQ_NAME if key is None else key.encode()
         self._last: dict[bytes, Reference | int] = {}
-        self._superseded: set[Reference] = set()  # in delivery, with a newer message of their key
+        self._superseded: set[Reference] = (
+            set()
+        )  # messages in delivery that a newer one of their key will replace
         self._pages: list[Pages | None] = []
         self._numbers_of_pages: dict[Pages, int] = {}
         self.dispatcher.set_block(LAST_VALUE, True)
 
     @property
     def keys(self) -> int:
-        """Keys in the index: those of messages that are pending, paged or in delivery."""
+        """Number of keys in the index."""
         return len(self._last)
 
     def key_of(self, message: Message) -> bytes | None:
-        """The key of a message; None where it has none, and replaces nothing."""
+        """Return the key of a message. None: it has no key, and replaces no other message."""
         if self._property is not None:
             value = self._property(message)
             key = None if value is None else str(value).encode()
@@ -69,7 +70,7 @@ class LastValueQueue(Queue):
     # ---- the index
 
     def become_last(self, message: Message, last: Reference | int) -> None:
-        """A message enters the queue, in memory or on disk: it is the newest of its key and replaces the one before."""
+        """Make a message that enters the queue, in memory or on disk, the newest of its key, and replace the former."""
         key = self.key_of(message)
         if key is None:
             return
@@ -88,7 +89,7 @@ class LastValueQueue(Queue):
             self._replace_value(before)
 
     def _replace_value(self, ref: Reference) -> None:
-        """Drop a message that is in no list: a newer one has its key. It counts as replaced; no policy is notified."""
+        """Drop a message that is in no list, for a newer one of its key. Counts as replaced, without a policy hook."""
         self.messages_replaced += 1
         self.drop(ref, Reason.REPLACED)
 
@@ -101,7 +102,7 @@ class LastValueQueue(Queue):
     # ---- positions in the index
 
     def encode(self, pages: Pages, position: Position) -> int:
-        """A position on disk as one number: 36 bytes instead of the 100 of a tuple."""
+        """Encode a position on disk as a number, which takes 36 bytes of memory instead of 100 for a tuple."""
         number = self._numbers_of_pages.get(pages)
         if number is None:
             number = self._numbers_of_pages[pages] = len(self._pages)
@@ -110,7 +111,7 @@ class LastValueQueue(Queue):
         return (number << _PAGE_BITS | page.number) << _INDEX_BITS | index
 
     def _decode(self, last: int) -> tuple[Cursor, Page, int] | None:
-        """Where a message is on disk; None where it is not on disk only any more."""
+        """Return the position of an encoded number, None if it is no longer waiting on disk."""
         pages = self._pages[last >> _INDEX_BITS + _PAGE_BITS]
         if pages is None:
             return None
@@ -121,13 +122,13 @@ class LastValueQueue(Queue):
         return cursor, page, index
 
     def forget_pages(self, pages: Pages) -> None:
-        """An address has left page mode. The number of its pages is not used again."""
+        """Forget the pages of an address that has left page mode. Their number is not used again."""
         number = self._numbers_of_pages.pop(pages, None)
         if number is not None:
             self._pages[number] = None
 
     def forget_settled(self) -> None:
-        """Remove keys whose messages were settled on disk, unread: after a purge, by a ring, as unreadable."""
+        """Remove the keys of messages that were settled on disk unread: by a purge, by a ring, or as unreadable."""
         self.broker.background.run(self._forget_settled(), self)
 
     def _forget_settled(self) -> Iterator[None]:
@@ -141,16 +142,16 @@ class LastValueQueue(Queue):
     def find_on_disk(
         self, cursor: Cursor, page: Page, index: int, message: Message, numbers: dict[int, int] | None
     ) -> None:
-        """A start has found a message in a page: it enters the index, or is replaced by a newer one that is there.
+        """Add a message that recovery found in a page to the index, or replace it if the index has a newer one.
 
-        ``numbers`` has message numbers of positions, where the queue has messages in the pages of several addresses.
+        ``numbers``: message numbers by encoded position, if the queue has messages in the pages of several addresses.
         """
         key = self.key_of(message)
         if key is None:
             return
         position, before = self.encode(cursor.pages, (page, index)), self._last.get(key)
         if before == position:
-            return  # it has come since the start
+            return  # the message entered after the start
         if numbers is not None:
             numbers[position] = message.number
         if before is None:
@@ -158,9 +159,9 @@ class LastValueQueue(Queue):
         elif isinstance(before, int):
             if before >> _INDEX_BITS + _PAGE_BITS == position >> _INDEX_BITS + _PAGE_BITS:
                 newer = position > before
-            else:  # what has come since the start is newer, and has no number here
+            else:  # a message that entered after the start is newer, and not in ``numbers``
                 newer = numbers is not None and before in numbers and numbers[before] < message.number
-        else:  # what fell due since the start is newer, whatever its number
+        else:  # a message that became due after the start is newer, with any number
             newer = 0 < before.sequence and before.message.number < message.number
         if newer:
             self._last[key] = position
@@ -172,15 +173,15 @@ class LastValueQueue(Queue):
     # ---- messages enter
 
     def on_due(self, refs: Iterable[Reference], batch: DueBatch) -> None:
-        """A scheduled message replaces what has its key when it falls due, and not before."""
+        """Enqueue scheduled messages. They replace the former message of their key when they become due, not before."""
         for ref in refs:
             if self.fall_due(ref):
                 super().on_due((ref,), batch)
 
     def fall_due(self, ref: Reference) -> bool:
-        """A scheduled message, in no list, becomes the newest of its key.
+        """Make a scheduled message, in no list, the newest of its key.
 
-        One that waited for its redelivery is dropped if a newer one has entered; returns False then.
+        Return False if it was dropped: it waited for its redelivery, and a newer message has entered.
         """
         key = self.key_of(ref.message)
         if key is None or (before := self._last.get(key)) is ref:
@@ -207,7 +208,7 @@ class LastValueQueue(Queue):
             self._last[key] = self.encode(pages, ref.position)
 
     def reinstate(self, ref: Reference) -> None:
-        """As in any queue, but for a message that a newer one has replaced without a record of it."""
+        """Enqueue or schedule a recovered message, or drop it if a newer one replaced it before the broker stopped."""
         key = self.key_of(ref.message)
         if key is not None and not (ref.due and not ref.deliveries):
             before = self._last.get(key)

@@ -1,8 +1,7 @@
-"""Management of the messages of a queue: browse, remove, expire, release, purge and trim.
+"""Management of the messages of a queue: browse, find, remove, deliver scheduled ones now, and purge.
 
-Artemis counts a message that management removes by its id as acknowledged, and those it removes by a filter as
-killed. Messages on disk have to be read, so that an iteration pauses: it yields a `PageRead` where its caller has to
-wait for a block.
+As in Artemis, a message that management removes by its id counts as acknowledged, messages that it removes by a filter
+count as killed. Messages on disk must be read: an iterator yields a `PageRead` when its caller must wait for a block.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from .reference import (
 
 
 class PageRead:
-    """A block of a page is being read. ``block`` is None until then, and where it turned out to be unreadable."""
+    """The read of a block of a page. ``block`` is None before its end, and if the block is unreadable."""
 
     def __init__(self, area: PagedQueue, cursor: Cursor, page: Page, index: int) -> None:
         self.block: Block | None = None
-        self.over = False
+        self.over = False  # the read has ended
         self._call: Call | None = None
         area.fetch(cursor, page, index, self._came)
 
@@ -46,14 +45,14 @@ class PageRead:
             self._call()
 
     def then(self, call: Call) -> None:
-        """Call once the block is read; at once where it is already."""
+        """Call ``call`` when the read has ended; at once if it has already."""
         self._call = call
         if self.over:
             call()
 
 
 class OnDisk(Reference):
-    """A message that is on disk only, in the form of a reference. It is in no list and in no counter."""
+    """A reference to a message that is on disk only. The queue has it in no list and in no counter."""
 
     def __init__(self, queue: Queue, cursor: Cursor, block: Block, index: int) -> None:
         message = block.message(index)
@@ -67,7 +66,7 @@ class OnDisk(Reference):
 
     @property
     def present(self) -> bool:
-        """Whether it is still on disk, and not settled."""
+        """Whether the message is still on disk only, and not settled."""
         assert self.position is not None
         page, index = self.position
         area = as_queue(self.queue).paged
@@ -76,7 +75,7 @@ class OnDisk(Reference):
         return on_disk(state_at(self.cursor, page, index))
 
     def load(self) -> Reference | None:
-        """Load it: the reference, in no list; None if it has left the disk."""
+        """Load the message. Return its reference, in no list, or None if it is no longer on disk only."""
         area = as_queue(self.queue).paged
         if area is None or self.position is None or not self.present:
             return None
@@ -84,24 +83,27 @@ class OnDisk(Reference):
 
 
 def loaded_reference(ref: Reference) -> Reference | None:
-    """The reference of a pending or scheduled message, loaded where it is on disk; None where it has left."""
+    """Return the reference of a pending or scheduled message, loaded if it is on disk. None: it has left the queue."""
     if isinstance(ref, OnDisk):
         return ref.load()
     return ref if ref.state in (PENDING, SCHEDULED) else None
 
 
-#: What iterations yield: `PageRead` where the caller has to wait.
+#: An iterator over references. It yields a `PageRead` when the caller must wait.
 References = Iterator[Reference | PageRead]
 
 
 def iterate_pending(queue: Queue) -> References:
-    """What is pending, in memory and on disk, in the order of delivery."""
+    """Iterate over the pending messages, in memory and on disk, in the order of delivery. Skips those sent later."""
     until = queue.broker.next_message_number()
     return chain(*[_iterate_level(queue, level, until) for level in reversed(range(LEVELS))])
 
 
 def _iterate_level(queue: Queue, level: int, until: int) -> References:
-    """By message number, so that nothing comes twice, wherever it is by then; nothing from ``until`` on."""
+    """Iterate over one priority by message number, up to before ``until``.
+
+    The order by number avoids duplicates if a message moves between memory and disk during the iteration.
+    """
     blocks: dict[Cursor, Block] = {}
     positions: dict[Cursor, Position] = {}
     memory = PendingCursor(queue.dispatcher, level)
@@ -109,7 +111,7 @@ def _iterate_level(queue: Queue, level: int, until: int) -> References:
         area = queue.paged
         ref = memory.peek()
         while ref is not None and ref.message.number >= until:
-            # newer messages are at the tail, or have fallen due and are at the head
+            # newer messages are at the tail; those that became due are at the head
             if ref.sequence < until:
                 memory.skip(ref.sequence)
                 ref = memory.peek()
@@ -143,7 +145,7 @@ def _iterate_level(queue: Queue, level: int, until: int) -> References:
 
 
 def iterate_timed(queue: Queue) -> References:
-    """What is on disk for its time, in the order it was sent within each address."""
+    """Iterate over the scheduled messages on disk only, for each address in the order in which they were sent."""
     area = queue.paged
     for cursor in [] if area is None else list(area.cursors):
         for page in list(cursor.pages.in_order()):
@@ -168,7 +170,7 @@ def _block(queue: Queue, cursor: Cursor, page: Page, index: int) -> Generator[Pa
 
 
 def seek(queue: Queue, number: int) -> Generator[PageRead, None, OnDisk | None]:
-    """The message of that number, where it is on disk."""
+    """Return a message by its number if it is on disk only, else None."""
     area = queue.paged
     for cursor in [] if area is None else list(area.cursors):
         pages = cursor.pages.in_order()
@@ -176,7 +178,7 @@ def seek(queue: Queue, number: int) -> Generator[PageRead, None, OnDisk | None]:
         if at < 0:
             continue
         page = pages[at]
-        low, high = 0, page.count  # where it must be, if it is here
+        low, high = 0, page.count  # range of indexes for the binary search
         while low < high:
             block = yield from _block(queue, cursor, page, (low + high) // 2)
             if block is None:
@@ -194,12 +196,11 @@ def seek(queue: Queue, number: int) -> Generator[PageRead, None, OnDisk | None]:
 
 
 def browse(queue: Queue, selector: str | None = None, elsewhere: Iterable[Reference] = ()) -> References:
-    """The messages of a queue that a selector matches, each once. Raises `Refused` at once.
+    """Iterate over the messages of a queue that a selector matches, each once. The call raises `Refused` at once.
 
-    First what is pending, in the order of delivery; then what is scheduled, in the order it was sent; then what is
-    in delivery, with the references ``elsewhere``: those acknowledged in an open transaction. The iterator works on a
-    copy, so the queue may change while it is read: what has left the queue is skipped. What is on disk only comes as
-    `OnDisk`, among what is pending or after what is scheduled.
+    First pending messages, in the order of delivery; then scheduled ones, in the order in which they were sent; then
+    delivered ones, with the references ``elsewhere``, which are acknowledged in an open transaction. Messages on disk
+    only are `OnDisk` references. The queue may change during the iteration: messages that have left it are skipped.
     """
     matches = compiled_filter(selector)
     return _present(messages_of(queue, elsewhere), matches)
@@ -212,14 +213,14 @@ def _present(found: References, matches: Matches | None) -> References:
 
 
 def messages_of(queue: Queue, elsewhere: Iterable[Reference] = ()) -> References:
-    """All messages of a queue: what is pending, in order of delivery, then what is scheduled, then in delivery."""
+    """Iterate over all messages of a queue, in the order of `browse`."""
     unsettled = (*queue.unsettled_references(), *elsewhere)
     delivering = [ref for ref in unsettled if ref.queue is queue and ref.state == DELIVERING]
     return chain(pending(queue), list(queue.scheduled.values()), iterate_timed(queue), delivering)
 
 
 def pending(queue: Queue) -> References:
-    """What is pending now, in the order of delivery."""
+    """Iterate over the pending messages, in the order of delivery."""
     return queue.dispatcher.snapshot() if queue.paged is None else iterate_pending(queue)
 
 
@@ -227,16 +228,16 @@ Steps = Generator[PageRead, None, None]
 
 
 def remove_message(queue: Queue, number: int) -> Steps:
-    """Remove one message that is pending or scheduled; it counts as acknowledged.
+    """Remove a pending or scheduled message; it counts as acknowledged.
 
-    Raises `NotFound`, and `Refused` for one that is in delivery.
+    Raises `NotFound`, and `Refused` for a delivered message.
     """
     ref = _find(queue, number)
     if ref is None:
         on_disk = yield from seek(queue, number)
         ref = (
             _find(queue, number) if on_disk is None else on_disk.load()
-        )  # it may have come to memory meanwhile
+        )  # paging may have loaded it meanwhile
     if ref is None:
         if any(each.message.number == number for each in queue.unsettled_references()):
             raise Refused(
@@ -246,19 +247,19 @@ def remove_message(queue: Queue, number: int) -> Steps:
     _remove(queue, ref)
 
 
-#: References compared with a number in one go: a millisecond.
+#: Number of references that one step compares with a number, in about a millisecond.
 COMPARED = 10_000
 
 
 def find_message(
     queue: Queue, number: int, elsewhere: Iterable[Reference] = ()
 ) -> Generator[PageRead | None, None, Reference]:
-    """One message, pending, scheduled or in delivery; ``elsewhere`` as in `browse`. Raises `NotFound`.
+    """Find a pending, scheduled or delivered message; ``elsewhere`` as in `browse`. Raises `NotFound`.
 
-    Yields None where the caller may pause.
+    Yields None when the caller may pause, and `PageRead` when it must wait.
     """
     others = list(elsewhere)
-    for _ in range(2):  # it may come to memory, or be delivered, meanwhile
+    for _ in range(2):  # paging may load it, or a consumer may get it, meanwhile
         ref = queue.scheduled.get(number)
         if ref is not None:
             return ref
@@ -277,16 +278,16 @@ def find_message(
 
 
 def cancel_scheduled(queue: Queue, number: int) -> Steps:
-    """Remove a scheduled message, with all its repetitions; it counts as acknowledged. Raises `NotFound`."""
+    """Remove a scheduled message with all its repetitions; it counts as acknowledged. Raises `NotFound`."""
     ref = loaded_reference((yield from _scheduled(queue, number)))
-    assert ref is not None  # nothing has happened since it was found
+    assert ref is not None  # the message was found in this step
     _remove(queue, ref)
 
 
 def deliver_now(queue: Queue, number: int) -> Steps:
-    """Let a scheduled message fall due at once; of a recurring one a copy goes out, and its schedule stays.
+    """Make a scheduled message due now. A recurring message stays scheduled, and a copy of it is due now.
 
-    It goes to the head of the queue; a full ring drops it, as at its time. Raises `NotFound`.
+    The message goes to the head of the queue, or is dropped by a full ring. Raises `NotFound`.
     """
     ref, broker = (yield from _scheduled(queue, number)), queue.broker
     if isinstance(ref, OnDisk):
@@ -296,15 +297,15 @@ def deliver_now(queue: Queue, number: int) -> Steps:
     if ref.recurrence is not None:
         copy = repeated(ref.message, broker.next_message_number(), broker.clock.now)
         ref = queue.schedule(copy, broker.clock.now)
-    broker.forget_schedule(ref)  # of the entry that will come due later, or was made just now
+    broker.forget_schedule(ref)  # its timer, or the one that `schedule` has just set
     queue.on_due([ref], queue.due_batch())
 
 
 def purge(queue: Queue, selector: str | None = None) -> Iterator[int | PageRead]:
-    """Kill what is pending or scheduled now and matches. Raises `Refused` at once.
+    """Kill the pending and scheduled messages that a selector matches. The call raises `Refused` at once.
 
-    Yields 1 for each message killed and 0 for each spared, so that the caller may pause between any two; without a
-    selector all that is on disk only is killed at once, unread, and its number yielded.
+    Yields 1 for each killed message and 0 for each other one; the caller may pause between. Without a selector the
+    messages on disk only are killed unread, and the number killed in each page is yielded.
     """
     matches = compiled_filter(selector)
     if matches is None:
@@ -314,7 +315,7 @@ def purge(queue: Queue, selector: str | None = None) -> Iterator[int | PageRead]
 
 def _kill_all(queue: Queue) -> Iterator[int]:
     yield from queue.kill_on_disk()
-    # not before: some of it may have been read meanwhile
+    # afterwards, because paging may have loaded messages meanwhile
     yield from queue.kill_each(queue.dispatcher.snapshot(), list(queue.scheduled.values()))
 
 
@@ -336,8 +337,10 @@ def _remove(queue: Queue, ref: Reference) -> None:
 
 
 def _find(queue: Queue, number: int) -> Reference | None:
-    """A scheduled or pending message. The latter by a linear search, since nothing else needs an index of numbers: some
-    50 nanoseconds a message."""
+    """Return a scheduled or pending message in memory.
+
+    A linear search over the pending ones takes 50 ns for each message: an index would serve only this function.
+    """
     if (scheduled := queue.scheduled.get(number)) is not None:
         return scheduled
     for pending in queue.dispatcher.lists():
