@@ -1,14 +1,13 @@
-"""Limits that a client meets: memory, unfinished frames, and the counters of rejections.
+"""Limits for clients: memory, bytes of transactions and of unfinished frames, and log lines about rejections.
 
-Memory limits (``max-size-…``, ``global-max-…``) and other limits that producers wait for.
+`MemoryLimit`: memory limits (``max-size-…``, ``global-max-…``) and other limits that producers wait for.
 
-Rejections because a limit was reached: a counter for each limit, and limits on log lines, so that neither rejections
-nor a storm of connections can flood the log.
+`RejectionLog` and `LogLimit`: a counter for each limit, and limits of log lines, so that neither rejections nor many
+connections can flood the log.
 
-Unfinished frames: bytes of frames, and of HTTP bodies, whose end has not come (``global-max-unfinished-size``).
-
-Beyond the limit the connection that holds most is refused, so that no small frame is refused because of large ones, and
-none waits for another. A connection that alone holds any may go on up to the limit of its frame.
+`UnfinishedFrames`: bytes of incomplete frames and HTTP bodies (``global-max-unfinished-size``). Beyond the limit the
+broker refuses the connection with the most bytes, so that a large frame never delays or fails a small one. If only one
+connection has counted bytes, just the limit of its frame applies.
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ from stompring.errors import LimitReached
 
 from .clock import Call, Clock, Timer, cancel
 
-#: The part of a global limit by which small addresses may exceed it before they page: 1/8.
+#: Divisor of a global limit: if it is exceeded by this part (1/8), all addresses page.
 OVERDRAFT = 8
 
-#: Calls of `should_page` after which the largest address is searched for again.
+#: Number of calls of `should_page` between two searches for the largest address.
 CHECKS_BETWEEN_SCANS = 1000
 
-#: Addresses that are searched per call of `should_page`, on average.
+#: Average number of addresses that a call of `should_page` searches.
 ADDRESSES_PER_CHECK = 16
 
-#: The threshold where there is no limit. (Of integers below 2**62 compiled code makes no objects.)
+#: The threshold without a limit. Compiled code creates no objects for integers below 2**62.
 UNLIMITED = 1 << 61
 
 
 class MemoryLimit:
-    """A count of bytes and messages with limits, and the producers that wait for it to fall below them.
+    """A count of bytes and messages with limits, and the producers that wait until it is below the limits.
 
-    Each address has one, the broker has one; so have the store, for what is to be written, and the disk.
+    Each address has one, and the broker has three: for all addresses, for unwritten bytes of the store, for the disk.
 
-    Three flags are kept up to date for the hot path. ``full``: a limit is reached. Whoever changes ``bytes`` and
-    ``messages`` (`Address.occupy`, `Address.release`) calls `review` when they are at the thresholds. ``slow_path``:
-    messages cannot just be enqueued, because the address is full, pages, or its messages are copied. ``unbounded``:
-    the address pages, and neither its policy nor a limit of its pages can end that.
+    Three flags serve the hot path. ``full``: a limit is reached; a caller that changes ``bytes`` or ``messages``
+    (`Address.occupy`, `Address.release`) must call `review` at the thresholds. ``slow_path``: a message needs more than
+    being enqueued, because the address is full or in page mode, or its messages are copied. ``unbounded``: the address
+    is in page mode, and accepts messages without a limit.
     """
 
     __slots__ = (
@@ -67,32 +66,32 @@ class MemoryLimit:
         self.bytes = 0
         self.messages = 0
         self.full = self.slow_path = self.unbounded = False
-        self.fault: str | None = None  # why nothing is admitted, whatever the counts say
+        self.fault: str | None = None  # a text for an operator: why ``full`` is set at any count
         self.paging = False
-        self.copied = False  # diverts, or a ring for later queues, get copies of the messages of its address
-        self.waiting: list[Call] = []  # a deque has 600 bytes, for each address
+        self.copied = False  # diverts, or a ring for later queues, get copies of the messages of the address
+        self.waiting: list[Call] = []  # calls that resume producers; a list, because a deque takes 600 bytes
         self._resuming = False
         self.set_limits(max_bytes, max_messages)
 
     def set_limits(self, max_bytes: int, max_messages: int = -1) -> None:
-        """Change the limits, -1 for none; a waiting producer resumes if they are not reached any more."""
+        """Change the limits, -1 for none. A waiting producer resumes if the count is below them."""
         self.max_bytes, self.max_messages = max_bytes, max_messages
         self.threshold_bytes = max_bytes if max_bytes >= 0 else UNLIMITED
         self.threshold_messages = max_messages if max_messages >= 0 else UNLIMITED
         self.review()
 
     def set_fault(self, fault: str | None) -> None:
-        """Count as full because of ``fault`` (a text for an operator), until that is None again."""
+        """Set ``fault``: the limit is full until it is None again."""
         self.fault = fault
         self.review()
 
     def set_paging(self, paging: bool) -> None:
-        """The address of this limit pages from now on, or no longer."""
+        """Set whether the address of this limit is in page mode."""
         self.paging = paging
         self.slow_path = self.full or paging or self.copied
 
     def review(self) -> None:
-        """Compute ``full`` anew. A limit is reached, not exceeded: the message that reaches it is the last one."""
+        """Update ``full`` and ``slow_path``. A count at the limit is full: the message that reaches it is the last."""
         self.full = (
             self.bytes >= self.threshold_bytes
             or self.messages >= self.threshold_messages
@@ -100,28 +99,28 @@ class MemoryLimit:
         )
         self.slow_path = self.full or self.paging or self.copied
         if not self.full and self.waiting and not self._resuming:
-            # one at a time: what one message has freed is not enough for a thousand producers
+            # one at a time: the memory of one message is not enough for a thousand producers
             self._resuming = True
             self.waiting.pop(0)()
 
     def retry_all(self) -> None:
-        """The policy for those who wait may have changed: all of them try again, and wait anew if they must."""
+        """Let all waiting producers try again, because the policy of the address may have changed."""
         waiting, self.waiting = self.waiting, []
         for call in waiting:
             call()
 
     def resumed(self) -> None:
-        """A producer called from ``waiting`` has sent, or has nothing to send: the next one may try."""
+        """Let the next producer try: the one called from ``waiting`` has sent its message, or has none."""
         self._resuming = False
         self.review()
 
     @property
     def percent(self) -> int:
-        """How far the nearer limit is used, 0 when there is none (``limitPercent``)."""
+        """Used percentage of the nearer limit, 0 without a limit (``limitPercent``)."""
         return int(self.share(self) * 100)
 
     def share(self, limit: MemoryLimit) -> float:
-        """The part of the nearer of these limits that is counted in ``limit``."""
+        """Return the part of the nearer limit of this object that the count of ``limit`` takes, 0 without a limit."""
         share = 0.0
         if self.max_bytes > 0:
             share = limit.bytes / self.max_bytes
@@ -132,9 +131,9 @@ class MemoryLimit:
 
 @dataclass(eq=False)
 class ByteQuota:
-    """Bytes held, with a limit. A limit is reached, not passed: the message that reaches it was the last one.
+    """A count of the bytes in open transactions, with a limit. The message that reaches the limit is the last one.
 
-    One for the broker (``whole`` None), and one for each connection, which counts there as well.
+    There is a quota for the broker (``whole`` None), and one for each connection, which counts in the broker's too.
     """
 
     limit: int
@@ -143,11 +142,11 @@ class ByteQuota:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more may be held."""
+        """Whether the limit is reached. A negative limit never is."""
         return 0 <= self.limit <= self.bytes
 
     def reserve(self, size: int) -> None:
-        """Hold ``size`` more bytes. Raises `LimitReached`."""
+        """Add ``size`` bytes. Raises `LimitReached`."""
         if self.full:
             raise LimitReached(
                 f"The open transactions of this connection hold {self.bytes} bytes, and the limit is "
@@ -166,24 +165,24 @@ class ByteQuota:
         self.bytes += size
 
     def release(self, size: int) -> None:
-        """Give back what was held."""
+        """Subtract ``size`` bytes."""
         self.bytes -= size
         if self.whole is not None:
             self.whole.bytes -= size
 
 
 class LimitedAddress(Protocol):
-    """An address, which has a part of the `GlobalMemoryLimit`."""
+    """An address, as `GlobalMemoryLimit` uses it."""
 
     memory_limit: MemoryLimit
 
 
 class GlobalMemoryLimit(MemoryLimit):
-    """What all addresses have in memory together, and which of them should page when that is too much.
+    """The memory limit for all addresses together. Decides which addresses page when it is reached.
 
-    The largest pages first. While the limit is just reached no other does; the more it is exceeded the smaller an
-    address must be to stay in memory, and when it is exceeded by an eighth (`OVERDRAFT`) every address pages. So a
-    large backlog does not send the traffic of all others to disk, and memory stays bounded.
+    The largest address pages first. The more the limit is exceeded, the smaller an address must be to stay in memory;
+    if it is exceeded by an eighth (`OVERDRAFT`), every address pages. So a large backlog of one address does not send
+    the messages of all others to disk, and memory stays bounded.
     """
 
     def __init__(
@@ -192,11 +191,11 @@ class GlobalMemoryLimit(MemoryLimit):
         self._largest: MemoryLimit | None = None
         self._largest_scanned = 0.0  # the largest share at the last scan of all addresses
         self._addresses = addresses
-        self._calls = CHECKS_BETWEEN_SCANS  # of `should_page` since then
+        self._calls = CHECKS_BETWEEN_SCANS  # calls since the last scan
         super().__init__(max_bytes, max_messages)
 
     def should_page(self, limit: MemoryLimit) -> bool:
-        """Whether the address of ``limit`` should page. Cheap enough to be called for each of its messages."""
+        """Return whether the address of ``limit`` should page. Cheap enough for a call per message."""
         if limit.full:
             return True
         if not self.full:
@@ -205,10 +204,10 @@ class GlobalMemoryLimit(MemoryLimit):
         return excess >= 1 or self.share(limit) >= self._largest_share(limit) * (1 - excess)
 
     def _largest_share(self, growing: MemoryLimit) -> float:
-        """The largest share of an address. Those that grow call this, so that only those that shrink are searched for.
+        """Return the largest share of an address. Each growing address calls this with its limit.
 
-        All addresses are scanned when the largest has lost half of its share, and at times for those that grew without
-        a call (dead letters). There is one scan in so many calls that each pays for a few addresses.
+        It scans all addresses when the largest one has lost half of its share, and from time to time for addresses that
+        grew without a call (dead letters). The interval makes the average cost of a call that of a few addresses.
         """
         largest = self._largest or growing
         share = self.share(largest)
@@ -226,18 +225,17 @@ class GlobalMemoryLimit(MemoryLimit):
         return share
 
 
-#: Milliseconds of one interval.
+#: Milliseconds of one interval of `LogLimit`.
 INTERVAL = 10_000
 
-#: Lines of one kind that are logged in an interval. A kind has some 10 lines a second then, and 100 at once.
+#: Maximum number of lines of one kind in an interval: bursts of 100, about 10 per second on average.
 LINES = 100
 
 
 class LogLimit:
     """Logs at INFO, at most `LINES` lines of each kind in `INTERVAL`.
 
-    An interval begins with a line. Those beyond the limit are counted, and one line says how many they were when the
-    interval is over. A timer runs only while lines are suppressed.
+    The first line begins an interval. At its end one line reports the number of suppressed lines.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -249,7 +247,7 @@ class LogLimit:
     ) -> None:
         """Log ``text % values`` with ``fields`` for the JSON format, unless there were too many lines of ``kind``.
 
-        ``kind`` stands in the line about suppressed ones, before the word "lines".
+        ``kind`` is in the line about suppressed lines, before the word "lines".
         """
         if not log.isEnabledFor(logging.INFO):
             return
@@ -267,7 +265,7 @@ class LogLimit:
             interval.timer = self._clock.call_at(end, lambda: _report(kind, self._intervals.pop(kind)))
 
     def stop(self) -> None:
-        """Report what was suppressed, and set no timer any more."""
+        """Report the suppressed lines, and cancel all timers."""
         for kind, interval in self._intervals.items():
             cancel(interval.timer)
             _report(kind, interval)
@@ -276,7 +274,7 @@ class LogLimit:
 
 @dataclass
 class _Interval:
-    """Of one kind of line."""
+    """The current interval of one kind of line."""
 
     log: logging.Logger
     begun: int
@@ -299,8 +297,8 @@ def _report(kind: str, interval: _Interval) -> None:
 
 log = logging.getLogger(__name__)
 
-#: Every limit, by the name of its setting. ``open-files`` is the system's; ``first-frame``, ``address-words`` and those
-#: of HTTP, which begin with ``http-``, have no settings either.
+#: All limits, by the names of their settings. No settings exist for ``open-files`` (a limit of the operating system),
+#: ``first-frame``, ``address-words`` and the limits of HTTP, which begin with ``http-``.
 LIMITS = (
     "global-max-connections",
     "connectionsAllowed",
@@ -332,29 +330,29 @@ LIMITS = (
     "http-answer-time",
 )
 
-#: Milliseconds for which what else is refused by the same limit is counted, and told in one line.
+#: Milliseconds after a logged rejection in which further rejections by the same limit are only counted.
 QUIET = 10_000
 
 
 class RejectionLog:
-    """One counter for each of `LIMITS`, kept where the refusal is told to whom it concerns.
+    """Counts the rejections of clients by each of `LIMITS`, and logs them.
 
-    The first refusal by a limit is logged as it is. Those of the next ten seconds are added up and told when these
-    are over, so that the log grows by two lines in ten seconds for each limit, however many try.
+    The first rejection by a limit is logged. Those of the next `QUIET` milliseconds are counted, and one line reports
+    their number afterwards: at most two lines in ten seconds for each limit.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.counts = dict.fromkeys(LIMITS, 0)  # since the start
-        self._more: dict[str, int] = {}  # not logged yet, of limits that rest
+        self._more: dict[str, int] = {}  # unreported rejections, by limit, within `QUIET` after a log line
         self._timers: dict[str, Timer] = {}
 
     def add(
         self, limit: str, who: str, text: str, number: int = 1, fields: Mapping[str, object] | None = None
     ) -> None:
-        """``who`` was refused by ``limit``, ``number`` times at once, and was told ``text``.
+        """Count ``number`` rejections by ``limit``, and log the first one.
 
-        ``fields`` describe ``who`` in the JSON format of the log.
+        ``who``: the client. ``text``: the error that it received. ``fields`` describe it in the JSON format of the log.
         """
         self.counts[limit] += number
         if limit in self._more:
@@ -366,7 +364,7 @@ class RejectionLog:
     def add_error(
         self, error: Exception, who: str, text: str, fields: Mapping[str, object] | None = None
     ) -> bool:
-        """`add` a refusal if it is one by a limit, and say whether it is."""
+        """Call `add` if ``error`` is a rejection by a limit, and return whether it is."""
         limit: str | None = getattr(error, "limit", None)
         if limit is not None:
             self.add(limit, who, text, fields=fields)
@@ -384,7 +382,7 @@ class RejectionLog:
             self._rest(limit)
 
     def stop(self) -> None:
-        """Tell what was not told yet, and set no timer any more."""
+        """Report the unreported rejections, and cancel all timers."""
         for timer in self._timers.values():
             cancel(timer)
         for limit, more in self._more.items():
@@ -394,7 +392,8 @@ class RejectionLog:
         self._more.clear()
 
 
-#: Bytes of a connection that are not counted: ``server/protocol.py`` counts them in its memory.
+#: Maximum bytes of an unfinished frame that does not count: ``server/protocol.py`` reserves as much memory for each
+#: connection (``MEMORY_PER_CONNECTION``).
 UNCOUNTED = 64 * 1024
 
 
@@ -402,11 +401,11 @@ class Holder(Protocol):
     """A connection with an unfinished frame."""
 
     def refuse(self, error: Exception) -> None:
-        """Answer with an error and close."""
+        """Answer with an error, and close the connection."""
 
 
 class UnfinishedFrames:
-    """Who holds how much. ``limit`` is bytes of all together, -1 for none."""
+    """The bytes of unfinished frames, by connection. ``limit``: maximum of their sum, -1 for none."""
 
     def __init__(self, limit: int, clock: Clock) -> None:
         self.bytes = 0
@@ -415,7 +414,10 @@ class UnfinishedFrames:
         self._held: dict[Holder, int] = {}
 
     def hold(self, holder: Holder, size: int) -> bool:
-        """``holder`` has ``size`` bytes now; whether they are counted. Who holds most may be refused, soon."""
+        """Set the bytes of a connection to ``size``. Return whether they count.
+
+        Beyond the limit it refuses the connections with the most bytes, after this call has returned.
+        """
         before = self._held.pop(holder, 0)
         if size <= UNCOUNTED:
             self.bytes -= before
@@ -434,8 +436,10 @@ class UnfinishedFrames:
             503,
         )
         self.forget(holder)
-        self._clock.soon(lambda: holder.refuse(error))  # it may be in the middle of a read
+        self._clock.soon(
+            lambda: holder.refuse(error)
+        )  # later, because the connection may be processing a read
 
     def forget(self, holder: Holder) -> None:
-        """Its connection is closed, or its frame is whole."""
+        """Remove the bytes of a connection that is closed, or whose frame is complete."""
         self.bytes -= self._held.pop(holder, 0)
