@@ -180,9 +180,8 @@ class LimitedAddress(Protocol):
 class GlobalMemoryLimit(MemoryLimit):
     """The memory limit for all addresses together. Decides which addresses page when it is reached.
 
-    The largest address pages first. The more the limit is exceeded, the smaller an address must be to stay in memory;
-    if it is exceeded by an eighth (`OVERDRAFT`), every address pages. So a large backlog of one address does not send
-    the messages of all others to disk, and memory stays bounded.
+    The largest address pages first, so that its backlog does not send the messages of all others to disk. The more the
+    limit is exceeded, the smaller an address must be to stay in memory; beyond an eighth (`OVERDRAFT`) all page.
     """
 
     def __init__(
@@ -206,8 +205,8 @@ class GlobalMemoryLimit(MemoryLimit):
     def _largest_share(self, growing: MemoryLimit) -> float:
         """Return the largest share of an address. Each growing address calls this with its limit.
 
-        It scans all addresses when the largest one has lost half of its share, and from time to time for addresses that
-        grew without a call (dead letters). The interval makes the average cost of a call that of a few addresses.
+        It scans all addresses when the largest one has lost half of its share, and at intervals for those that grew
+        without a call (dead letters). The average cost of a call is that of a few addresses.
         """
         largest = self._largest or growing
         share = self.share(largest)
@@ -274,8 +273,6 @@ class LogLimit:
 
 @dataclass
 class _Interval:
-    """The current interval of one kind of line."""
-
     log: logging.Logger
     begun: int
     lines: int = 0
@@ -337,8 +334,7 @@ QUIET = 10_000
 class RejectionLog:
     """Counts the rejections of clients by each of `LIMITS`, and logs them.
 
-    The first rejection by a limit is logged. Those of the next `QUIET` milliseconds are counted, and one line reports
-    their number afterwards: at most two lines in ten seconds for each limit.
+    One line reports the first rejection by a limit, and one the number of those in the next `QUIET` milliseconds.
     """
 
     def __init__(self, clock: Clock) -> None:

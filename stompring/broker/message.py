@@ -194,10 +194,9 @@ class Account:
     __slots__ = ()
 
     def occupy(self, size: int, messages: int = 1) -> None:
-        """Add the ``size`` bytes of a message that a first queue holds.
+        """Add ``size`` bytes of a message.
 
-        ``messages`` 0: add those of a further queue, or of a further consumer of a non-destructive queue
-        (`REFERENCE_OVERHEAD`).
+        ``messages`` 0: another queue, or a consumer of a non-destructive queue, holds it too (`REFERENCE_OVERHEAD`).
         """
         raise AssertionError("a derived class has it")
 
@@ -434,8 +433,8 @@ class Numbers:
 class MessageNumbers(Numbers):
     """Message numbers, from a lease of numbers that the store reserves, so that no later run uses them again.
 
-    ``first``: a number greater than those of all earlier runs. ``lease``: size of a lease. ``request`` is called with
-    the end of the next lease. Its caller calls `granted` when the lease is on disk.
+    ``first``: greater than all numbers of earlier runs. ``lease``: numbers in a lease. ``request`` is called with the
+    end of the next lease; the store calls `granted` when the lease is on disk.
     """
 
     def __init__(
@@ -720,10 +719,7 @@ def copy_for(
     transfer: Transfer,
     reason: str = POLICY,
 ) -> Message:
-    """Return a copy of a message of ``queue`` for another address.
-
-    ``number``, ``now`` and ``expires`` (epoch ms) are its number, timestamp and expiry. It has no routing type.
-    """
+    """Return a copy of a message of ``queue`` for another address, without a routing type. Times are in epoch ms."""
     traits = message.traits
     origin = origin_headers(message, queue, reason)
     origin.insert(2, (b"_AMQ_ORIG_MESSAGE_ID", b"%d" % message.number))
@@ -747,7 +743,7 @@ class MessageOrigin(NamedTuple):
 def origin_of(message: Message) -> MessageOrigin | None:
     """Return the origin of a dead letter, an expired message or another copy by its headers, None for other messages.
 
-    None also for copies of diverts and of retroactive addresses: no delivery of the original has failed.
+    None also for copies of diverts and of retroactive addresses, which are ordinary messages.
     """
     address = message.header(b"_AMQ_ORIG_ADDRESS")
     if not address:

@@ -94,8 +94,8 @@ class Storage(Protocol):
     def begin(self, size: int = 0) -> None:
         """Begin a transaction: a crash loses all changes up to `commit`, or none. Transactions nest.
 
-        ``size``: bytes of its messages, if the store may join this transaction to the one that ended right before,
-        provided that one also had a size. 0: the store may not.
+        ``size``: bytes of the messages if the store may join this transaction to the one that ended right before and
+        also had a size; 0 if not.
         """
 
     def commit(self) -> None:
@@ -229,10 +229,7 @@ class Cursor(Protocol):
         """
 
     def untouched(self, page: Page) -> bool:
-        """Return whether `acknowledge` may be used in a page.
-
-        That is so if no unsettled position was delivered before, and the store does not retain messages.
-        """
+        """Return whether no unsettled position of a page was delivered before, and the store retains no messages."""
 
     def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
         """Settle a waiting or timed position without reading its message."""
@@ -253,10 +250,7 @@ class Cursor(Protocol):
         """Return the indexes of the waiting positions of a page, ascending."""
 
     def purge(self, reason: Reason) -> Iterator[int]:
-        """Settle all waiting and timed positions, the last page first. Yields the number settled in each page.
-
-        Positions that are appended during the iteration stay.
-        """
+        """Settle all present waiting and timed positions, the last page first. Yields the number in each page."""
 
 
 class Pages(Protocol):
@@ -294,10 +288,7 @@ class Pages(Protocol):
         """Whether every queue has settled all its messages in these pages."""
 
     def append(self, message: Message, members: Sequence[QueueBase], due: int = 0) -> Position:
-        """Write a message once for the queues ``members``. Its position is waiting for each of them.
-
-        ``due``: due time (epoch ms). If it is not 0, the position is timed instead.
-        """
+        """Write a message once for the queues ``members``. Its position is waiting, or timed if ``due`` (epoch ms)."""
 
     def gather(self, message: Message, queue: QueueBase) -> bool:
         """Collect a message of one queue that `Paging.write_gathered` appends together with others.
@@ -316,8 +307,8 @@ class Pages(Protocol):
     def fetch(self, page: Page, index: int, done: Done) -> None:
         """Read the block that contains a position, and call ``done``, always after this call has returned.
 
-        If the block is unreadable, the store logs it and settles its messages as lost for all queues before it calls
-        ``done`` with None. ``done`` gets None also if the page was deleted.
+        ``done`` gets None if the page was deleted, or if the block is unreadable. The store logs an unreadable block,
+        and settles its messages as lost for all queues, before it calls ``done``.
         """
 
 
@@ -332,10 +323,7 @@ def on_disk(state: int) -> bool:
 
 
 def waiting_from(cursor: Cursor, level: int, place: Position | None) -> Position | None:
-    """Return the first waiting position of a priority at or after ``place``, None for the start of the pages.
-
-    If the page of ``place`` was deleted, the search begins at the next page.
-    """
+    """Return the first waiting position at or after ``place`` (None: the start), whose page may have been deleted."""
     if place is None:
         return cursor.first(level)
     if not cursor.levels[level]:

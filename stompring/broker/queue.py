@@ -311,7 +311,6 @@ class MessageGroups:
 
 
 def _owner(consumer: Consumer) -> GroupOwner:
-    """Return the `GroupOwner` of a consumer; the first call creates it."""
     owner = consumer.group_owner
     if owner is None:
         owner = consumer.group_owner = GroupOwner(consumer)
@@ -560,7 +559,6 @@ class Dispatcher:
         self._serve([consumer for consumer in self.ready if consumer.ready])
 
     def _serve(self, consumers: list[Consumer]) -> None:
-        """Set the consumers to serve, in this order."""
         self.ready.clear()
         self.ready.extend(consumers)
 
@@ -715,7 +713,6 @@ class Dispatcher:
             self.scanning -= 1
 
     def _passed(self, target: SelectorList, ref: Reference) -> bool:
-        """Return whether the scan for a list has passed a reference."""
         cursor = target.cursor
         return cursor is None or cursor.passed(ref.message.traits.priority, ref.sequence)
 
@@ -855,10 +852,7 @@ class Dispatcher:
         return _merged([iter(each) for each in self.lists()])
 
     def read_pending(self, priority: int, sequence: int | None, most: int) -> list[Reference]:
-        """Return the next references of a priority from a sequence on, in order, for `PendingCursor`.
-
-        Some may no longer be pending.
-        """
+        """Return the next references of a priority from a sequence on, in order. Some may no longer be pending."""
         found = self.pending.read(priority, sequence, most)
         backlogs = self.lists()[1:] if self.groups is not None else []
         if not backlogs:
@@ -942,7 +936,6 @@ class Dispatcher:
         return freed
 
     def _release_group(self, groups: MessageGroups, group: bytes) -> bool:
-        """Unpin a group. Return whether it was pinned."""
         owner = groups.owner_of(group)
         self._list_again(groups.release(group))
         if self.queue.paged is not None and owner is not None:
@@ -950,10 +943,7 @@ class Dispatcher:
         return owner is not None
 
     def end_group(self, ref: Reference) -> None:
-        """Unpin the group of a delivered message if the message ends it: its group sequence is negative.
-
-        The headers are JMSXGroupSeq and _AMQ_GROUP_SEQUENCE.
-        """
+        """Unpin the group of a delivered message that ends it: JMSXGroupSeq (or _AMQ_GROUP_SEQUENCE) is -1."""
         traits = ref.message.traits
         if traits.group_sequence < 0 and traits.group is not None and self.groups is not None:
             self._release_group(self.groups, traits.group)
@@ -1175,9 +1165,9 @@ class PagedQueue(Protocol):
         """Record that a message from a page was settled."""
 
     def spill(self, ref: Reference, owner: Consumer) -> bool:
-        """Return a message to disk if messages of its group's owner are there already, or memory is used up.
+        """Return a message to disk if spilled messages of its group's owner precede it, or if memory is used up.
 
-        An owner without a backlog keeps the message in memory. Return whether the message was returned to disk.
+        Return whether this was done. The first message in the backlog of an owner stays in memory.
         """
 
     def release_spilled(self, consumer: Consumer) -> None:
@@ -1228,10 +1218,7 @@ MOST_TOGETHER = 1 << 40
 
 
 class DueBatch:
-    """The scheduled messages of one queue that become due at the same time.
-
-    They get sequences at the head of the queue. In a full ring the latest sent of them stay.
-    """
+    """The scheduled messages of one queue that become due together. In a full ring those sent last stay."""
 
     def __init__(self, first_sequence: int) -> None:
         self.sequence = first_sequence  # sequence of the next message
@@ -1432,10 +1419,9 @@ class Queue(QueueBase):
         self.add_pending(message)
 
     def deliver_tail(self, traits: Traits, tail: bytes, body_at: int) -> bool:
-        """Deliver a message by its bytes, without a `Message`, to a consumer that settles it by writing it.
+        """Deliver a message by its bytes, without a `Message`. Return False if the caller must `enqueue` it.
 
-        The message has no group and does not expire, and a consumer is ready. Return False if the caller must `enqueue`
-        the message.
+        The message has no group and does not expire, and a consumer is ready.
         """
         dispatcher, ready = self.dispatcher, self.ready
         if dispatcher.blocks or dispatcher.count:
@@ -1450,10 +1436,10 @@ class Queue(QueueBase):
         return True
 
     def deliver_directly(self, message: Message) -> bool:
-        """Deliver a message of a paging address on arrival. Return False if another message precedes it.
+        """Deliver a message of a paging address on arrival. Return False if the message must wait.
 
-        Preconditions: there are ready consumers, no message waits on disk, and no bit except `PERHAPS` blocks. The
-        message need not survive a crash: a durable one is written first.
+        The queue has ready consumers, no message on disk, and no ``blocks`` except `PERHAPS`. The message is not
+        durable in the queue: a durable one is written first.
         """
         dispatcher, ready = self.dispatcher, self.ready
         consumer: Consumer | None = None
@@ -1505,10 +1491,7 @@ class Queue(QueueBase):
         return ref
 
     def mark_delivering_unreferenced(self, message: Message) -> None:
-        """Count a message that is delivered on arrival and that no store records.
-
-        `reference_to` creates its reference if another event follows than its settlement.
-        """
+        """Count a message that is delivered on arrival and that no store records. See `reference_to`."""
         self._hold(message)
         self.delivering += 1
 
@@ -1658,7 +1641,6 @@ class Queue(QueueBase):
             self.broker.storage.log(ref, reason)
 
     def _record_arrival(self, ref: Reference, due: Due) -> None:
-        """Record in the store that a durable or retained message entered the queue."""
         traits, storage = ref.message.traits, self.broker.storage
         ref.due = due
         waits = due > ref.message.timestamp
@@ -1721,7 +1703,7 @@ class Queue(QueueBase):
         self._release(message)
 
     def settle_all(self, refs: list[Reference]) -> None:
-        """Settle many messages in time slices. The caller must not use the list afterwards."""
+        """Settle many messages in time slices. Empties the list."""
         self.broker.background.run(self._settle_all(refs), self)
 
     def _settle_all(self, refs: list[Reference]) -> Iterator[None]:
@@ -1813,11 +1795,10 @@ class Queue(QueueBase):
         *,
         failed: bool = False,
     ) -> None:
-        """Requeue unsettled messages, each to its former position. The caller must not use the list afterwards.
+        """Requeue unsettled messages to their former positions. The queue delivers nothing until all are requeued.
 
         ``failed``: count an attempt against max-delivery-attempts, and apply redelivery-delay. ``consumer`` rejected
-        the messages: other consumers have precedence. The newest messages are requeued first, so that a ring retains
-        them. The queue delivers no message until all of them are requeued.
+        the messages: other consumers have precedence. A full ring retains the newest. The list may be emptied.
         """
         if self.non_destructive:
             self._offer_again(refs, consumer, failed)
@@ -1830,10 +1811,7 @@ class Queue(QueueBase):
         self.run_suspended(self._requeue_all(refs, consumer, failed))
 
     def _offer_again(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> None:
-        """Return messages to the list of the consumer that rejected them, in a non-destructive queue.
-
-        ``consumer`` is None if it was removed.
-        """
+        """Return messages of a non-destructive queue to the list of the consumer that rejected them (None: removed)."""
         self.messages_requeued += len(refs)
         self.delivering -= len(refs)
         for ref in refs:
@@ -2029,9 +2007,9 @@ class Queue(QueueBase):
         return killed
 
     def kill_all(self, pending: Iterator[Reference], scheduled: list[Reference]) -> Iterator[int]:
-        """Kill all messages on disk only, and these. Yields the number killed in each step.
+        """Kill all messages on disk only, and these. Yields the number killed in each step. Empties ``scheduled``.
 
-        The caller must not load messages from pages meanwhile, and not use the list ``scheduled`` afterwards.
+        Paging must not load messages meanwhile.
         """
         yield from self.kill_on_disk()
         yield from self.kill_each(pending, scheduled)
@@ -2044,10 +2022,7 @@ class Queue(QueueBase):
                 yield purged
 
     def kill_each(self, pending: Iterator[Reference], scheduled: list[Reference]) -> Iterator[int]:
-        """Kill the messages that are still pending or scheduled. Yields 1 for each, 0 for each other message.
-
-        The caller must not use the list ``scheduled`` afterwards.
-        """
+        """Kill messages that are still pending or scheduled. Yields 1 or 0 for each. Empties ``scheduled``."""
         scheduled.reverse()
         for ref in chain(pending, _consume(scheduled)):
             found = ref.state == PENDING or ref.state == SCHEDULED
@@ -2239,8 +2214,7 @@ class QueueServices:
     def recur(self, ref: Reference) -> list[Reference]:
         """Return the references to enqueue for a scheduled message that is due: itself, or a copy if it recurs.
 
-        A recurring message stays scheduled for its next repetition. The list is empty if the copy is scheduled itself,
-        as the first of a series (`Recurrence.series`).
+        A recurring message is scheduled again. The list is empty if the copy begins a series (`Recurrence.series`).
         """
         recurrence, queue, now = ref.recurrence, as_queue(ref.queue), self.clock.now
         if recurrence is None:

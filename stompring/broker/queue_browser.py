@@ -100,10 +100,7 @@ def iterate_pending(queue: Queue) -> References:
 
 
 def _iterate_level(queue: Queue, level: int, until: int) -> References:
-    """Iterate over one priority by message number, up to before ``until``.
-
-    The order by number avoids duplicates if a message moves between memory and disk during the iteration.
-    """
+    """Iterate over one priority by message number below ``until``: no duplicates if a message is loaded meanwhile."""
     blocks: dict[Cursor, Block] = {}
     positions: dict[Cursor, Position] = {}
     memory = PendingCursor(queue.dispatcher, level)
@@ -228,10 +225,7 @@ Steps = Generator[PageRead, None, None]
 
 
 def remove_message(queue: Queue, number: int) -> Steps:
-    """Remove a pending or scheduled message; it counts as acknowledged.
-
-    Raises `NotFound`, and `Refused` for a delivered message.
-    """
+    """Remove a pending or scheduled message as acknowledged. Raises `NotFound`, and `Refused` for a delivered one."""
     ref = _find(queue, number)
     if ref is None:
         on_disk = yield from seek(queue, number)
@@ -337,10 +331,7 @@ def _remove(queue: Queue, ref: Reference) -> None:
 
 
 def _find(queue: Queue, number: int) -> Reference | None:
-    """Return a scheduled or pending message in memory.
-
-    A linear search over the pending ones takes 50 ns for each message: an index would serve only this function.
-    """
+    """Find a message in memory by a linear search, 50 ns for each: an index would serve only this function."""
     if (scheduled := queue.scheduled.get(number)) is not None:
         return scheduled
     for pending in queue.dispatcher.lists():

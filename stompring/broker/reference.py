@@ -488,7 +488,6 @@ class PendingList:
         return _drained(levels)
 
     def __iter__(self) -> Iterator[Reference]:
-        """Iterate over the pending references, in the order of delivery."""
         for level in reversed(self.levels):
             if level:
                 yield from _pending(level)
@@ -503,10 +502,7 @@ def _pending(refs: Iterable[Reference]) -> Iterator[Reference]:
 
 
 def _drained(levels: list[deque[Reference]]) -> Iterator[Reference]:
-    """Pop the references of ascending levels, the highest level first, and yield the pending ones.
-
-    Python frees killed messages between two steps of the iteration, not all at its end.
-    """
+    """Pop the references, the highest level first, so that Python frees killed messages between steps."""
     for level in reversed(levels):
         while level:
             ref = level.popleft()
@@ -522,9 +518,9 @@ Entry = tuple[int, int, Reference]
 class TimerQueue:
     """Timers for references: a heap ordered by due time (epoch ms), and one ``callLater`` for the soonest of them.
 
-    References with equal due times are called in the order of `enter`. ``wanted(ref, due)``: whether an entry is still
-    valid at its due time. An invalid entry stays in the heap; `forget` counts it, and the heap is rebuilt when most
-    entries are invalid. ``fall_due()`` returns the function to call with each reference that is due, in time slices.
+    References with equal due times are called in the order of `enter`. ``wanted(ref, due)``: whether an entry is valid
+    at its due time. `forget` counts an invalid entry; the heap is rebuilt when most are. ``fall_due()`` returns the
+    function to call with each reference that is due, in time slices.
     """
 
     def __init__(
