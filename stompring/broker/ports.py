@@ -59,7 +59,8 @@ class Storage(Protocol):
     `append`, `settle`, `returned`, `postponed` and `delivered` report changes of durable messages in durable queues, if
     the messages are not paged; a `Cursor` records the changes of paged messages. `log` and `record` are for other
     messages that the store retains: it writes them, but a restart does not recover them. The store must write the
-    changes in the order of the calls.
+    changes in the order of the calls, and read ``ref`` at the end of the reactor turn: the broker sets ``deliveries``
+    of a message that is delivered on arrival only after `append`, and reports no `delivered`.
     """
 
     keeps_all: bool  # the store retains messages, including those that are acknowledged on arrival
@@ -199,10 +200,10 @@ class Cursor(Protocol):
     levels: list[int]  # ``waiting`` by priority
 
     def first(self, level: int) -> Position | None:
-        """Return the first waiting position of a priority."""
+        """Return the first waiting position of a priority, None without one."""
 
     def following(self, level: int, page: Page, index: int) -> Position | None:
-        """Return the first waiting position of a priority at or after an index, which may exceed the page's count."""
+        """Return the first waiting position at or after an index, which may exceed the page's count, or None."""
 
     def is_waiting(self, page: Page, index: int) -> bool:
         """Return whether a position is waiting."""
