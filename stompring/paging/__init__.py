@@ -1,1 +1,1 @@
-"""The target area: what consumers of a paged queue will be offered next, within one memory budget."""
+"""The target area: the next messages for the consumers of a paged queue, within one memory budget."""

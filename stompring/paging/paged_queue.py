@@ -1,18 +1,19 @@
-"""The paged queues of a broker: which of their messages are in memory, for whom, and when.
+"""The paged queues of a broker: which of their messages are in memory, for which consumers, and when.
 
-A target list has what the consumers with one selector are offered next. Its direct references are in a `PendingList` of
-the queue. Its cache references, and how far it has been searched, are positions in the pages of each address. A list
+A target list names the next messages for the consumers with one selector. Its direct references are in a `PendingList`
+of the queue. Its cache references, and the progress of its search, are positions in the pages of each address. A list
 with ready consumers is filled to between half of `WINDOW` and all of it, within ``prefetch-page-messages`` and the
 memory budget.
 
 Two caches share the memory budget (``dispatch-memory``): blocks of pages (pending cache), and messages at the head
-of queues without consumers (head cache). A loader fills them, in slices.
+of queues without consumers (head cache). A loader fills both, in time slices.
 
-Messages on disk whose time comes expire or fall due. Each page has one number in memory, the soonest of its times. When
-it comes, the page is read once and all that is due in it is handed over.
+Messages on disk also expire or fall due. The broker keeps one time in memory for each page, the soonest of its
+messages.
+At that time it reads the page once, and handles all its messages that have expired or are due.
 
-In a last-value queue a paged message replaces another. The index of such a queue is not stored: after a start every
-message that waits in a page is read once, in slices, before the queue delivers its first message.
+The store does not save the index of a last-value queue. After a start the broker reads each waiting message of its
+pages once, in time slices, before the queue delivers its first message.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from stompring.broker.ports import TIMED, Block, Cursor, Done, Pages, Reason, on
 from stompring.broker.queue import Consumer, DueBatch, Queue, as_queue
 from stompring.broker.reference import PENDING, Page, PendingList, Position, Reference, is_expired
 
-#: Bytes of an answer of a selector for certain headers: its place in a dictionary, and a part of the headers.
+#: Bytes of a remembered selector result: its dictionary entry, and a share of the headers that it is for.
 ANSWER_SIZE = 256
 
-#: The part of the budget that such answers may use: 1/16.
+#: Divisor of the budget: the share that remembered selector results may use.
 ANSWERS_SHARE = 16
 
 
@@ -51,9 +52,9 @@ class MemoryBudget(Account):
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.messages = 0  # bytes of messages that a queue holds, wherever its references stand
+        self.messages = 0  # bytes of messages from pages that a queue holds, pending or in delivery
         self.blocks = 0  # bytes of blocks in the pending cache
-        self.answers = 0  # bytes of answers that selectors remember for headers
+        self.answers = 0  # bytes of remembered selector results
 
     def occupy(self, size: int, messages: int = 1) -> None:
         self.messages += size
@@ -68,33 +69,33 @@ class MemoryBudget(Account):
 
     @property
     def has_room_for_answers(self) -> bool:
-        """Whether a selector may remember one more answer."""
+        """Whether a selector may remember one more result."""
         return self.answers + ANSWER_SIZE <= self.limit // ANSWERS_SHARE
 
 
-#: Used-up references at the front that are worth a copy of the rest.
+#: Number of dropped references at the front at which the array is copied without them.
 SLACK = 1024
 
 
 def key_of(page: Page, index: int) -> int:
-    """A position as one number; positions of one address sort as they follow each other."""
+    """Return a position as one number. Within one address these numbers ascend in the order of the messages."""
     return page.number << 32 | index
 
 
 def position_of(cursor: Cursor, key: int) -> Position | None:
-    """The position of a key, None if its page is gone."""
+    """Return the position of a key, None if its page no longer exists."""
     page = cursor.pages.page(key >> 32)
     return None if page is None else (page, key & 0xFFFFFFFF)
 
 
 def waiting_at(cursor: Cursor, key: int) -> Position | None:
-    """The position of a key, None if it is not waiting on disk."""
+    """Return the position of a key, None if no message waits there on disk."""
     position = position_of(cursor, key)
     return position if position is not None and cursor.is_waiting(*position) else None
 
 
 class References:
-    """Positions in ascending order, each once."""
+    """Distinct positions in ascending order."""
 
     def __init__(self) -> None:
         self._keys = array("Q")
@@ -104,7 +105,7 @@ class References:
         return len(self._keys) - self._start
 
     def add(self, key: int) -> int | None:
-        """Add a position. Returns its index, None where it is known."""
+        """Add a position. Return its index, None if it was added before."""
         keys = self._keys
         at = len(keys)
         if len(self) and keys[-1] >= key:
@@ -115,7 +116,7 @@ class References:
         return at
 
     def first(self, cursor: Cursor) -> Position | None:
-        """The first position that waits; those that are no longer on disk only are forgotten."""
+        """Return the first waiting position, and drop those before it, which are loaded or settled."""
         while len(self):
             position = waiting_at(cursor, self._keys[self._start])
             if position is not None:
@@ -124,7 +125,7 @@ class References:
         return None
 
     def drop_first(self) -> None:
-        """Forget the first position."""
+        """Drop the first position."""
         self._start += 1
         if self._start > SLACK and self._start * 2 > len(self._keys):
             del self._keys[: self._start]
@@ -132,14 +133,14 @@ class References:
 
 
 class SpilledMessages(References):
-    """Positions of one priority in the pages of one address, with their messages' numbers."""
+    """Positions of one priority in the pages of one address, with their message numbers."""
 
     def __init__(self) -> None:
         super().__init__()
         self._numbers = array("Q")
 
     def add_message(self, key: int, number: int) -> None:
-        """Add a position; nothing happens where it is known."""
+        """Add a position if it is not yet listed."""
         at = self.add(key)
         if at is not None:
             self._numbers.insert(at, number)
@@ -156,15 +157,15 @@ class SpilledMessages(References):
             del self._numbers[:start]
 
     def waiting(self, cursor: Cursor) -> list[Position]:
-        """The positions that are on disk only."""
+        """Return the positions of messages that wait on disk."""
         found = [waiting_at(cursor, key) for key in self._keys[self._start :]]
         return [position for position in found if position is not None]
 
 
-#: Answers that one test remembers.
+#: Maximum number of results that one header test remembers.
 REMEMBERED = 4096
 
-#: Different headers after which a test that met few of them twice stops remembering.
+#: Number of different headers after which a header test with fewer hits than headers stops remembering.
 TRIED = 256
 
 #: System properties that are the same for all messages with the same traits.
@@ -184,12 +185,12 @@ SHARED = frozenset(
     }
 )
 
-#: Header lines that are written for each message.
+#: Header lines that the broker writes for each message.
 OWN_LINES = frozenset({b"content-length", b"timestamp", b"expires"})
 
 
 class HeaderView(Message):
-    """A message of which only the headers are known. It notes when it is asked for anything else."""
+    """A message with headers only, for a selector. ``beyond`` becomes True when the selector reads anything else."""
 
     __slots__ = ("beyond",)
 
@@ -197,7 +198,7 @@ class HeaderView(Message):
         self.traits = traits
         self.tail = b"\n" + traits.block
         self.body_at = len(self.tail)
-        self.beyond = False  # the answer may be another one for another message
+        self.beyond = False  # messages with the same headers may differ in the result
 
     def header(self, name: bytes) -> bytes | None:
         if name in OWN_LINES:
@@ -220,25 +221,25 @@ class HeaderView(Message):
         return b""
 
     def __getattr__(self, name: str) -> object:
-        self.beyond = True  # a slot that is empty here
+        self.beyond = True  # a slot that this class does not fill
         raise AttributeError(name)
 
 
 class HeaderTest:
-    """Asks a predicate, and asks it once only for equal headers where these alone decide.
+    """A selector whose result is remembered for equal headers, if the headers alone decide.
 
-    It remembers nothing if each message has headers of its own, or if all tests together have no memory left.
+    Nothing is remembered if few messages have the same headers, or if the results of all tests fill their memory.
     """
 
     def __init__(self, matches: Matches, budget: MemoryBudget) -> None:
         self.matches = matches
         self._budget = budget
-        self._known: dict[Traits, bool | None] = {}  # None: every message has to be asked
+        self._known: dict[Traits, bool | None] = {}  # None: the selector needs the whole message
         self._hits = 0
         self._remembers = True
 
     def __call__(self, block: Block, index: int) -> bool:
-        """Whether the message at a position of a block matches."""
+        """Return whether the message at an index of a block matches."""
         known: object = None
         if self._remembers:
             traits = block.traits(index)
@@ -272,14 +273,14 @@ class HeaderTest:
         return answer
 
     def forget(self) -> None:
-        """Forget all answers, and return their memory to the budget."""
+        """Drop all results, and return their memory to the budget."""
         self._budget.answers -= ANSWER_SIZE * len(self._known)
         self._known.clear()
 
 
 LEVELS = range(9, -1, -1)  # priorities, the highest first
 
-#: Whether there is time for more work before others have their turn.
+#: Returns whether the time slice has time left.
 InTime = Callable[[], bool]
 
 #: Evaluations of a selector between two readings of the clock.
@@ -287,22 +288,22 @@ SCANNED_AT_ONCE = 8
 
 
 class Track:
-    """What a selector is known to match, and from where on nothing is known yet; both for each priority.
+    """Progress of a target list through the pages of one address, by priority: the matches, and the unscanned rest.
 
-    Without a test everything matches, and nothing has to be known: what waits is what matches. Only what was parked
-    for somebody else is then passed over, as if it were scanned.
+    Without a test every waiting message matches, so that no scan is needed: ``scanned`` then only passes over messages
+    that were spilled for another consumer.
     """
 
     def __init__(self, cursor: Cursor, test: HeaderTest | None) -> None:
         self.cursor = cursor
         self.test = test
         self.references: defaultdict[int, References] = defaultdict(References)
-        self.scanned: list[Position | None] = [None] * 10  # the first position that was not looked at
+        self.scanned: list[Position | None] = [None] * 10  # the first unscanned position, by priority
 
-    # ---- what comes next
+    # ---- next position
 
     def next(self, level: int) -> tuple[Position, bool] | None:
-        """The first position on disk that may be wanted, and whether it is known to match."""
+        """Return the first position on disk that may match, and whether it is known to match."""
         if not self.cursor.levels[level]:
             return None
         references = self.references.get(level)
@@ -313,27 +314,27 @@ class Track:
         return None if unknown is None else (unknown, False)
 
     def next_unscanned(self, level: int) -> Position | None:
-        """The first waiting position that was not looked at."""
+        """Return the first waiting position that was not scanned."""
         return waiting_from(self.cursor, level, self.scanned[level])
 
-    # ---- what becomes known
+    # ---- scan
 
     def refer(self, level: int, key: int) -> None:
-        """A position is known to match."""
+        """Add a position that matches."""
         self.references[level].add(key)
 
     def before_scan(self, level: int, key: int) -> bool:
-        """Whether a position was looked at, or would have been had it waited then."""
+        """Return whether a position is before the unscanned ones, whatever its state was during the scan."""
         scanned = self.scanned[level]
         return scanned is not None and key < key_of(*scanned)
 
     def skip(self, level: int, page: Page, index: int) -> None:
-        """A position is somebody else's, as all before it that still wait are."""
+        """Pass over a position of another consumer, and all before it."""
         if not self.before_scan(level, key_of(page, index)):
             self.scanned[level] = (page, index + 1)
 
     def rescan(self, level: int, page: Page, index: int) -> None:
-        """A position that was passed over may be wanted after all."""
+        """Consider a position again that was passed over."""
         key = key_of(page, index)
         if self.before_scan(level, key):
             if self.test is None:
@@ -342,9 +343,9 @@ class Track:
                 self.scanned[level] = (page, index)
 
     def scan(self, block: Block, in_time: InTime) -> None:
-        """Test the messages of a block that this track has not tested, while there is time; some of them at least.
+        """Test the unscanned messages of a block, at least `SCANNED_AT_ONCE`, until the time slice ends.
 
-        Includes each priority that has no untested message before the block.
+        Skips each priority that has unscanned messages before the block.
         """
         assert self.test is not None
         cursor, page, test = self.cursor, block.page, self.test
@@ -366,7 +367,7 @@ class Track:
                 self.scanned[level] = (page, stop)
 
     def _starts(self, block: Block) -> list[int]:
-        """By state: from which index on a block was not looked at; its end where it is not the next to look at."""
+        """Return the first unscanned index by state (priority + 1): the end of the block if another block is next."""
         starts = [block.stop] * 11
         for level in LEVELS:
             position = self.next_unscanned(level)
@@ -380,43 +381,41 @@ class Track:
         return sum(map(len, self.references.values()))
 
 
-NOTHING = -1  # in `TargetList.top`: nothing on disk comes before anything
+NOTHING = -1  # in `TargetList.top`: no message on disk may match
 
 
 def was_straight(ref: Reference) -> bool:
-    """Whether a message was handed over while its address paged, without being written, and came back."""
+    """Return whether a message was delivered without being paged while its address paged, and was requeued."""
     return ref.position is None and ref.message.account is not ref.message.address
 
 
 class TargetList:
-    """One selector's list, or that of all consumers without one (``matches`` is None)."""
+    """The list of one selector, or of all consumers without a selector (``matches`` is None)."""
 
     def __init__(self, matches: Matches | None, budget: MemoryBudget) -> None:
         self.matches = matches
         self.test = None if matches is None else HeaderTest(matches, budget)
         self.tracks: dict[Cursor, Track] = {}
         self.pending: PendingList | None = None  # direct references, while there are consumers
-        self.version = -1  # of the area, when the watermark was found
+        self.version = -1  # `TargetArea.version` at the last search for the watermark
         self.top = NOTHING  # the highest priority that may be on disk
-        self.firsts: dict[Cursor, int] = {}  # where its first may be, by cursor
-        self.numbered: dict[
-            Cursor, tuple[int, int]
-        ] = {}  # such a position and its message's number, where known
+        self.firsts: dict[Cursor, int] = {}  # key of the first position of this priority that may match
+        self.numbered: dict[Cursor, tuple[int, int]] = {}  # such a key and its message number, once read
 
     def forget_answers(self) -> None:
-        """Return the memory of remembered answers before the list is dropped."""
+        """Return the memory of remembered results before the list is dropped."""
         if self.test is not None:
             self.test.forget()
 
     def track(self, cursor: Cursor) -> Track:
-        """How far it has got in the pages of one address."""
+        """Return the track of this list through the pages of one address."""
         track = self.tracks.get(cursor)
         if track is None:
             track = self.tracks[cursor] = Track(cursor, self.test)
         return track
 
     def find_watermark(self, area: TargetArea) -> None:
-        """Look for the first message on disk that may be wanted, where something has changed since the last time."""
+        """Find the first positions on disk that may match, if the area has changed since the last search."""
         if area.version == self.version:
             return
         self.version = area.version
@@ -434,7 +433,7 @@ class TargetList:
                     break
 
     def below_watermark(self, ref: Reference, area: TargetArea) -> bool:
-        """Whether a message in memory comes before all that is on disk."""
+        """Return whether a message in memory comes before all messages of this list on disk."""
         message = ref.message
         level = message.traits.priority
         if level != self.top:
@@ -452,7 +451,7 @@ class TargetList:
         return key == first and message.number < number
 
     def learn(self, cursor: Cursor, key: int, number: int) -> bool:
-        """The message number of a position; whether that is new, and what is in memory must be compared with it."""
+        """Store the message number of a position. Return whether the head in memory must be compared with it."""
         head = None if self.pending is None else self.pending.head()
         if head is None or not was_straight(head) or self.numbered.get(cursor, (-1, 0))[0] == key:
             return False
@@ -460,7 +459,7 @@ class TargetList:
         return True
 
     def on_returned(self, cursor: Cursor, ref: Reference) -> None:
-        """A message is on disk only again, perhaps where this list had been already."""
+        """Consider an unloaded message again if this list has scanned its position."""
         assert ref.position is not None
         track, level, key = self.track(cursor), ref.message.traits.priority, key_of(*ref.position)
         if track.before_scan(level, key) and (self.matches is None or self.matches(ref.message)):
@@ -471,7 +470,7 @@ by_first = attrgetter("first")
 
 
 class PendingCache:
-    """Blocks by page and index. One block of a page is read at a time; who asks meanwhile waits for that one first."""
+    """Blocks by page and index. The cache reads one block of a page at a time; further requests for the page wait."""
 
     def __init__(self, areas: TargetAreas) -> None:
         self.blocks_read = 0
@@ -486,7 +485,7 @@ class PendingCache:
         return len(self._used)
 
     def get(self, page: Page, index: int) -> Block | None:
-        """The block with a position, if it is here."""
+        """Return the block with a position, None if it is not cached."""
         blocks = self._of_page.get(page)
         if blocks is None:
             return None
@@ -497,7 +496,7 @@ class PendingCache:
         return blocks[at]
 
     def fetch(self, pages: Pages, page: Page, index: int, done: Done) -> None:
-        """Have a block read. ``done`` is called later, with None for what is unreadable."""
+        """Read a block. Calls ``done`` later, with None if the block is unreadable."""
         asking = self._asking.get(page)
         if asking is not None:
             asking.append((index, done))
@@ -507,7 +506,7 @@ class PendingCache:
         pages.fetch(page, index, lambda block: self._on_block(pages, page, index, block))
 
     def is_reading(self, page: Page) -> bool:
-        """Whether something of a page is on its way."""
+        """Return whether a block of a page is being read."""
         return page in self._asking
 
     def _on_block(self, pages: Pages, page: Page, index: int, block: Block | None) -> None:
@@ -528,14 +527,14 @@ class PendingCache:
         settings = pages.address.settings
         limit = settings.page_max_cache_size * settings.page_size_bytes
         if as_address(pages.address).pages is not pages:
-            return  # it was left while the block was read
+            return  # the address stopped paging while the block was read
         if block.size > limit or not self._areas.free_memory(block.size):
             return
         while self._of_address.get(pages, 0) + block.size > limit:
             self._evict(next(other for other, whose in self._used.items() if whose is pages))
         of_page = self._of_page
         for other in [one for one in of_page.get(block.page, ()) if block.first <= one.first < block.stop]:
-            self._evict(other)  # of the page's end, which has grown since
+            self._evict(other)  # a shorter block from the end of the page, which has grown since
         insort(of_page.setdefault(block.page, []), block, key=by_first)
         self._used[block] = pages
         self._of_address[pages] = self._of_address.get(pages, 0) + block.size
@@ -551,22 +550,22 @@ class PendingCache:
         self._budget.blocks -= block.size
 
     def shrink(self, size: int) -> None:
-        """Give up blocks of together ``size`` bytes or more."""
+        """Evict blocks of at least ``size`` bytes together."""
         end = self._budget.blocks - size
         while self._used and self._budget.blocks > end:
             self._evict(next(iter(self._used)))
 
     def forget(self, pages: Pages) -> None:
-        """An address pages no more."""
+        """Evict all blocks of an address that stops paging."""
         for block in [block for block, whose in self._used.items() if whose is pages]:
             self._evict(block)
         self._of_address.pop(pages, None)
 
 
-#: Messages that a list has in memory at most.
+#: Maximum number of messages that a list has in memory.
 WINDOW = 1000
 
-#: Messages loaded for a list at a time although the limits leave it none.
+#: Messages loaded for a list at a time even if the limits allow none.
 MINIMUM = 16
 
 #: Messages loaded between two checks of the limits.
@@ -575,7 +574,7 @@ FETCH_BATCH = 16
 
 @dataclass
 class DeliveredRun:
-    """Positions from ``first`` to before ``stop``: delivered and acknowledged, and not settled yet."""
+    """Positions from ``first`` to before ``stop``: delivered and acknowledged, not yet settled."""
 
     _area: TargetArea
     _cursor: Cursor
@@ -585,7 +584,7 @@ class DeliveredRun:
     durable: bool = False
 
     def settle(self) -> None:
-        """Settle what there is."""
+        """Settle the run, if it is not empty."""
         first, stop = self.first, self.stop
         if first < stop:
             self.first = stop
@@ -600,7 +599,7 @@ CHECK_INTERVAL = 1000
 
 
 class ActiveQueues:
-    """Number of queues that keep up: messages arrived between two checks, and none is on disk."""
+    """Counts the queues that keep up: they received messages between two checks, and have none on disk."""
 
     def __init__(self, broker: Services) -> None:
         self._checked_at = 0
@@ -609,7 +608,7 @@ class ActiveQueues:
         self._added: dict[Queue, int] = {}  # `messages_added` of queues with consumers, at the last check
 
     def count(self) -> int:
-        """As of the last check; 0 until there were two, one soon after the other."""
+        """Return the number at the last check; 0 until there were two checks less than three intervals apart."""
         now = self._broker.clock.steady.now
         passed = now - self._checked_at
         if passed >= CHECK_INTERVAL:
@@ -624,34 +623,35 @@ class ActiveQueues:
         return self._count
 
 
-#: Most and least seconds of work at a time, after which the reactor serves everybody else.
+#: Longest and shortest time slice of the loader, in seconds. The reactor serves all connections between two slices.
 SLICE, SHORTEST_SLICE = 0.003, 0.0005
 
-#: The same while no queue keeps up: somebody may come at any time.
+#: Longest time slice, in seconds, while no queue keeps up: short, because a client may send at any time.
 ALONE_SLICE = 0.001
 
-#: Seconds of a turn of the reactor in which others do so little that nobody waits for it.
+#: Seconds. After a shorter iteration of the reactor no connection waits for time, and the loader works at once.
 SHORT_TURN = 0.0003
 
-#: What work in the line takes beside a queue that keeps up, as a part of what that takes.
+#: Time of one queued piece of work, as a fraction of the time of one queue that keeps up.
 WEIGHT = 0.5
 
 
 class Work(Protocol):
-    """Something that can be done bit by bit."""
+    """Work that a `Loader` does in time slices."""
 
-    requested: bool  # stands in the loader's line
+    requested: bool  # is in the queue of the loader
 
     def work(self, in_time: InTime) -> None:
-        """Do some of it, until it is not ``in_time`` any more; who has more to do says so with `Loader.want`."""
+        """Work until ``in_time`` returns False. Call `Loader.request` if work is left."""
 
 
 class Loader:
-    """A line of work; each gets its turn.
+    """A queue of work, served in turn.
 
-    ``others`` says how many queues keep up without it. While they take most of the reactor's time, each piece of work
-    in the line takes half as much of it as each of them: who comes back to a long backlog does not slow down those who
-    have none. The time is saved up until it is enough for `SHORTEST_SLICE`.
+    ``others`` returns the number of queues that keep up. While they use most of the reactor's time, each piece of work
+    gets half the time of one such queue (`WEIGHT`): consumers of a long backlog must not slow down the other queues.
+    The
+    loader saves this time up until it has `SHORTEST_SLICE`.
     """
 
     def __init__(
@@ -661,9 +661,9 @@ class Loader:
         now: Seconds = time.perf_counter,
     ) -> None:
         self._called = False
-        self._since = 0.0  # when somebody else had the reactor
+        self._since = 0.0  # when the loader returned control to the reactor
         self._end = 0.0
-        self._credit = 0.0  # seconds that are saved up
+        self._credit = 0.0  # saved time, in seconds
         self.stopped = False
         self._clock = clock
         self._others = others
@@ -671,7 +671,7 @@ class Loader:
         self._line: deque[Work] = deque()
 
     def request(self, work: Work) -> None:
-        """Have something done soon."""
+        """Queue work, unless it is queued already."""
         if work.requested or self.stopped:
             return
         work.requested = True
@@ -712,31 +712,31 @@ class Loader:
                 self._clock.soon(self._run)
 
     def stop(self) -> None:
-        """Do nothing more."""
+        """Drop all work."""
         self.stopped = True
         self._line.clear()
 
 
-#: Times further ahead than this (milliseconds) are not listed.
+#: `TimesOfPage` lists single times at most this many milliseconds ahead.
 HORIZON = 300_000
 
-#: Milliseconds between two looks at the times of one address, when many follow each other.
+#: Minimum milliseconds between two sweeps of one address.
 PAUSE = 10
 
 
 class TimesOfPage:
-    """The times of one page up to some moment, and the soonest after it."""
+    """The expiry and due times (epoch ms) of one page: each within `HORIZON`, and the soonest after that."""
 
     def __init__(self, now: int) -> None:
         self.later = 0
-        self.next_index = 0  # up to which the page was read
+        self.next_index = 0  # first index that was not read
         self.whole = False
         self.at = 0
         self._base = now
-        self._times = array("Q")  # milliseconds from the base << 32 | index, ascending once it is whole
+        self._times = array("Q")  # (milliseconds after the base) << 32 | index; ascending once ``whole``
 
     def add(self, when: int, index: int) -> None:
-        """A position's time."""
+        """Add the time (epoch ms) of an index."""
         if when > self._base + HORIZON:
             self.later = min(self.later or when, when)
             return
@@ -747,13 +747,13 @@ class TimesOfPage:
             self._times.append(entry)
 
     def complete(self) -> None:
-        """The whole page was read."""
+        """Sort the times after the whole page was read."""
         self._times = array("Q", sorted(self._times))
         self.whole = True
 
     @property
     def soonest(self) -> int:
-        """The next time, 0 where there is none. If it is not listed here the page has to be read again."""
+        """The next time (epoch ms), 0 if none is left. If it is beyond `HORIZON`, the page must be read again then."""
         return self._base + (self._times[self.at] >> 32) if self.pending_times else self.later
 
     @property
@@ -763,12 +763,12 @@ class TimesOfPage:
 
     @property
     def index(self) -> int:
-        """The position whose time is next."""
+        """The index with the next time."""
         return self._times[self.at] & 0xFFFFFFFF
 
 
 class PageTimes:
-    """The timer of one address that pages."""
+    """The timer of expiry and due times of one paging address."""
 
     def __init__(self, areas: TargetAreas, pages: Pages, clock: Clock) -> None:
         self.requested = False  # see `Work`
@@ -776,18 +776,18 @@ class PageTimes:
         self._fetching = False
         self._timer: Timer | None = None
         self._timer_due = 0
-        self._sweep = 0  # up to when times are being dealt with; 0 while none are
+        self._sweep = 0  # end (epoch ms) of the times that the current sweep handles, 0 without a sweep
         self._stopped = False
         self._areas = areas
         self._pages = pages
         self._clock = clock
         self._soonest: dict[Page, int] = {}
         self._times_of_page: dict[Page, TimesOfPage] = {}
-        self._batches: dict[TargetArea, DueBatch] = {}  # what falls due in this sweep
-        self._due: dict[TargetArea, tuple[Cursor, array[int]]] = {}  # found, and not handed over
+        self._batches: dict[TargetArea, DueBatch] = {}  # due messages of this sweep
+        self._due: dict[TargetArea, tuple[Cursor, array[int]]] = {}  # found, not yet passed to their area
 
     def paged(self, position: Position, expires: int, due: int) -> None:
-        """A message with an expiry or a due time is in a page."""
+        """Add the expiry and the due time (epoch ms, 0: none) of a new message in a page."""
         page, index = position
         times = self._times_of_page.get(page)
         for when in (expires, due):
@@ -801,7 +801,7 @@ class PageTimes:
                 self._arm(when)
 
     def adopt(self) -> None:
-        """The pages were found at the start."""
+        """Set the timer for the pages that a start found."""
         for page in self._pages.in_order():
             times = [when for when in (page.soonest_expiry, page.soonest_due) if when]
             if times:
@@ -810,7 +810,7 @@ class PageTimes:
             self._arm(min(self._soonest.values()))
 
     def stop(self) -> None:
-        """The address pages no more."""
+        """Cancel the timer."""
         self._stopped = True
         cancel(self._timer)
 
@@ -832,10 +832,10 @@ class PageTimes:
         self._timer = None
         self._areas.loader.request(self)
 
-    # ---- what has to happen
+    # ---- sweep
 
     def work(self, in_time: InTime) -> None:
-        """See `Work.work`: what is over expires, what is due falls due; both in the order of their times."""
+        """Expire messages, and collect those that are due, in the order of their times."""
         if not self._sweep:
             self._sweep, self._batches = self._clock.now, {}
         unfinished = True
@@ -860,7 +860,7 @@ class PageTimes:
             self._arm(soonest if soonest > now else now + PAUSE)
 
     def _sweep_on(self, in_time: InTime) -> bool:
-        """Deal with the page whose time is first, while it is; False when no time up to that of the sweep is left."""
+        """Handle the page with the soonest time until another page is sooner. Return False at the end of the sweep."""
         soonest = self._soonest
         page = min(soonest, key=lambda one: (soonest[one], one.number), default=None)
         if page is None or soonest[page] > self._sweep:
@@ -872,7 +872,7 @@ class PageTimes:
         until = min(self._sweep, min(others, default=self._sweep))
         while soonest.get(page, until + 1) <= until and self._step(page) and in_time():
             if soonest.get(page) == until:
-                break  # the page with the smaller number comes first
+                break  # at the same time the page with the smaller number comes first
         return True
 
     def _forget(self, page: Page) -> None:
@@ -880,7 +880,7 @@ class PageTimes:
         self._times_of_page.pop(page, None)
 
     def _step(self, page: Page) -> bool:
-        """Read on in a page whose times are not known, or deal with one position; False while a block is read."""
+        """Read more of the times of a page, or handle its next time. Return False while a block is read."""
         times = self._times_of_page.get(page)
         if times is None or (times.whole and not times.pending_times):
             times = self._times_of_page[page] = TimesOfPage(self._sweep)
@@ -914,7 +914,7 @@ class PageTimes:
                     state = state_at(cursor, page, index)
                     if expires and on_disk(state):
                         times.add(expires, index)
-                        expires = 0  # once for all queues
+                        expires = 0  # one entry serves all queues
                     if state == TIMED:
                         times.add(cursor.due(block, index), index)
             times.next_index = block.stop
@@ -949,14 +949,14 @@ class PageTimes:
         self._fetching = False
         self._last_blocks = block
         if block is None:
-            self._forget(page)  # nothing behind what is unreadable is there any more
+            self._forget(page)  # the messages after the damage are lost
         if not self._stopped:
             self._areas.loader.request(self)
 
 
 @dataclass
 class DueMessages:
-    """Positions on disk that fell due, in the order of their times; more of the same batch may follow."""
+    """Positions on disk that are due, in the order of their times. ``batch`` may get more messages later."""
 
     cursor: Cursor
     keys: array[int]
@@ -975,25 +975,25 @@ LEAST = 16
 
 @dataclass(slots=True)
 class ConsumerCredit:
-    """Messages and bytes that one consumer has of what was read from pages."""
+    """Unsettled messages from pages of one consumer, and their bytes."""
 
     messages: int = 0
     size: int = 0
-    blocked: bool = False  # was refused more, and waits
+    blocked: bool = False  # the limit stopped the consumer
 
 
 class PageCredit:
     """References in delivery that came from pages.
 
-    A consumer with ``max-read-page-messages`` or ``-bytes`` of them unsettled gets no more until it settles some.
-    In Artemis all consumers of a queue have that limit together, so that one who settles nothing stops the others.
-    While the memory budget is used up it is `LEAST` messages.
+    A consumer with ``max-read-page-messages`` or ``-bytes`` of them unsettled gets no more until it settles some. In
+    Artemis all consumers of a queue share that limit, so that a consumer that settles nothing stops the others. While
+    the memory budget is used up, the limit is `LEAST` messages.
     """
 
     def __init__(self, queue: Queue, areas: TargetAreas) -> None:
         self._logged_at = 0
         self.size = 0  # bytes in delivery
-        self.freed = False  # somebody who was refused more may have some now
+        self.freed = False  # a blocked consumer has settled a message
         self._queue = queue
         self._areas = areas
         self.shares: defaultdict[Consumer, ConsumerCredit] = defaultdict(ConsumerCredit)
@@ -1003,7 +1003,7 @@ class PageCredit:
         return len(self._out)
 
     def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
-        """A message was handed over."""
+        """Count a message for its consumer."""
         share = self.shares[consumer]
         size = ref.message.size
         share.messages += 1
@@ -1012,7 +1012,7 @@ class PageCredit:
         self._out[ref] = share
 
     def release(self, ref: Reference) -> None:
-        """It was settled or given back, if it was in delivery at all."""
+        """Subtract a settled or requeued message, if it was in delivery."""
         share = self._out.pop(ref, None)
         if share is not None:
             size = ref.message.size
@@ -1024,7 +1024,7 @@ class PageCredit:
                 self.freed = True
 
     def exhausted(self, consumer: Consumer) -> bool:
-        """Whether a consumer must settle something first."""
+        """Return whether a consumer must settle messages before it gets more, and mark it as blocked then."""
         share = self.shares.get(consumer)
         if share is None or not share.messages:
             return False
@@ -1053,12 +1053,12 @@ class PageCredit:
             )
 
 
-#: Messages of groups in the backlog of one owner; further ones are spilled.
+#: Maximum number of messages in the group backlog of one owner; further ones are spilled.
 HELD = 100
 
 
 class GroupSpill:
-    """Positions that belong to one consumer, the owner of their groups. They are waiting on disk."""
+    """Waiting positions on disk whose message groups have an owner, by owner."""
 
     def __init__(self) -> None:
         #: by priority and cursor
@@ -1068,17 +1068,17 @@ class GroupSpill:
         return consumer in self._of
 
     def wants(self, owner: Consumer) -> bool:
-        """Whether a message is to be parked: there are others already, or too many in memory."""
+        """Return whether to spill a message of an owner: it has spilled ones, or `HELD` in memory."""
         return owner in self._of or (owner.group_backlog is not None and owner.group_backlog.size >= HELD)
 
     def add(self, owner: Consumer, cursor: Cursor, ref: Reference) -> None:
-        """Park a message."""
+        """Add a message of an owner."""
         assert ref.position is not None
         kinds = self._of.setdefault(owner, defaultdict(SpilledMessages))
         kinds[ref.message.traits.priority, cursor].add_message(key_of(*ref.position), ref.message.number)
 
     def next(self, owner: Consumer) -> tuple[tuple[int, int], Cursor, Position] | None:
-        """The first message that is parked for a consumer: its place in the queue's order, cursor and position."""
+        """Return the first spilled message of an owner: its sort key in the queue, cursor and position."""
         found = [
             ((-level, parked.number), cursor, position)
             for (level, cursor), parked in self._of.get(owner, {}).items()
@@ -1089,12 +1089,12 @@ class GroupSpill:
         return min(found, key=itemgetter(0), default=None)
 
     def before(self, owner: Consumer, ref: Reference) -> bool:
-        """Whether something that is parked for a consumer comes before a message in memory."""
+        """Return whether a spilled message of an owner comes before a message in memory."""
         first = self.next(owner)
         return first is not None and first[0] < ref.order
 
     def release_spilled(self, owner: Consumer) -> list[tuple[Cursor, int, Page, int]]:
-        """Nothing is parked for a consumer any more: cursor, priority and position of what was."""
+        """Remove the spilled messages of an owner. Return their cursors, priorities and positions."""
         return [
             (cursor, level, page, index)
             for (level, cursor), parked in self._of.pop(owner, {}).items()
@@ -1102,7 +1102,7 @@ class GroupSpill:
         ]
 
     def forget(self, cursor: Cursor) -> None:
-        """An address pages no more."""
+        """Drop the positions of an address that stops paging."""
         for owner, kinds in list(self._of.items()):
             for level in LEVELS:
                 kinds.pop((level, cursor), None)
@@ -1110,18 +1110,18 @@ class GroupSpill:
                 del self._of[owner]
 
 
-#: Who requests the blocks of what fell due: see `TargetArea._block`.
+#: The requester of the blocks of due messages: see `TargetArea._block`.
 DUE = "due"
 
 #: Selectors without consumers whose matches a queue remembers, so that a returning consumer needs no second scan.
 REMEMBERED_SELECTORS = 16
 
-#: Messages that cannot be unloaded and are skipped in the search for others.
+#: Maximum number of messages that a search for messages to unload skips.
 MOST_SKIPPED = 1000
 
 
 class TargetArea:
-    """The messages of one paged queue in memory, by selector (`PagedQueue`)."""
+    """The messages of one paged queue in memory, by selector. Implements `PagedQueue`."""
 
     def __init__(self, queue: Queue, areas: TargetAreas) -> None:
         self.queue = queue
@@ -1129,20 +1129,20 @@ class TargetArea:
         self.cursors: list[Cursor] = []
         self.requested = False  # see `Work`
         self.closed = False
-        self.unloaded = False  # messages were unloaded, and no consumer has wanted any since
-        self.version = 0  # goes up with every change of what is on disk
-        self.messages = 0  # that came from pages and are in memory, in delivery too
+        self.unloaded = False  # messages were unloaded since a consumer was last active
+        self.version = 0  # incremented with each change of the messages on disk
+        self.messages = 0  # messages from pages in memory, including those in delivery
         self.size = 0  # their bytes
         self.unfiltered = TargetList(None, areas.budget)
         self.unfiltered.pending = queue.dispatcher.pending
-        self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the last used last
+        self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the latest used at the end
         self.page_credit = PageCredit(queue, areas)
         self.group_spill = GroupSpill()
-        self.due_on_disk: deque[DueMessages] = deque()  # in the order it fell due
+        self.due_on_disk: deque[DueMessages] = deque()  # in the order of the due times
         self._by_address: dict[AddressBase, Cursor] = {}
-        self._oldest = (-1, 0)  # key and timestamp of what was on disk first; no key is -1
+        self._oldest = (-1, 0)  # key (-1: unknown) and timestamp (epoch ms) of the first message on disk
         self._reading_oldest = False
-        self._returned = False  # something came back since the last demand
+        self._returned = False  # messages were requeued since the last `demand`
         self._last_blocks: dict[object, Block] = {}  # the block read last, by its requester
         self._fetching: set[object] = set()
         self._turn = 0  # index of the list that is filled next
@@ -1150,7 +1150,7 @@ class TargetArea:
     # ---- cursors
 
     def open(self, cursor: Cursor) -> None:
-        """The queue has something in the pages of one more address."""
+        """Add the cursor of one more address."""
         self.cursors.append(cursor)
         self._by_address[cursor.pages.address] = cursor
         self.version += 1
@@ -1186,7 +1186,7 @@ class TargetArea:
     @property
     def waiting(self) -> int:
         cursors = self.cursors
-        if len(cursors) == 1:  # as good as always
+        if len(cursors) == 1:  # the usual case
             return cursors[0].waiting
         waiting = 0
         for cursor in cursors:
@@ -1204,22 +1204,22 @@ class TargetArea:
 
     @property
     def ready_size(self) -> int:
-        """Their bytes."""
+        """Bytes of the `ready_messages`."""
         return self.size - self.page_credit.size
 
     @property
     def active(self) -> bool:
-        """Whether there is anybody who would take messages now."""
+        """Whether a consumer can receive messages now."""
         return self.queue.dispatcher.active
 
     def cursor_of(self, ref: Reference) -> Cursor | None:
-        """The cursor of the address a message was sent to, None where that has paged nothing for this queue."""
+        """Return the cursor of the address of a message, None if the queue has nothing in its pages."""
         return self._by_address.get(ref.message.address)
 
     # ---- target lists
 
     def list_of(self, consumer: Consumer) -> TargetList:
-        """The list that a consumer is served from."""
+        """Return the list that a consumer receives its messages from."""
         source = consumer.source
         if source is self.queue.dispatcher.pending:
             return self.unfiltered
@@ -1231,13 +1231,13 @@ class TargetArea:
         return found
 
     def ready_lists(self) -> Iterator[TargetList]:
-        """The lists of all consumers who may have more, each once."""
+        """Yield the list of each ready consumer that has page credit, each list once."""
         seen: set[TargetList] = set()
         dispatcher = self.queue.dispatcher
         self.queue.broker.effort.steps += len(self.queue.ready)
         for consumer in list(self.queue.ready):
             if dispatcher.scanning and dispatcher.is_scanning(consumer):
-                continue  # what is in memory may come first
+                continue  # its scan of the messages in memory may find earlier matches
             one = self.list_of(consumer)
             if one not in seen and not self.page_credit.exhausted(consumer):
                 seen.add(one)
@@ -1277,7 +1277,7 @@ class TargetArea:
         return self.queue.load(message, position, counts)
 
     def load(self, cursor: Cursor, position: Position, message: Message) -> Reference | None:
-        """Load a message; None if it has expired."""
+        """Load a message. Return None if it has expired."""
         ref = self.load_reference(cursor, position, message)
         if message.expires and is_expired(message, self.queue.broker.clock.now):
             self.queue.expire(ref)
@@ -1288,14 +1288,14 @@ class TargetArea:
         return ref
 
     def evict(self, position: Position) -> None:
-        """Evict the message at a position, unread unless a policy is notified of evictions."""
+        """Evict the message at a position. It is read first only if a policy listens to evictions."""
         page, index = position
         queue = self.queue
         cursor = self._cursor_at(page)
         if queue.evicted is None:
             self.replace(cursor, position)
             return
-        counts = cursor.take(page, index)  # it no longer counts, whether or not its block can be read
+        counts = cursor.take(page, index)  # the message no longer waits, even if its block is unreadable
         self.version += 1
 
         def on_block(block: Block | None) -> None:
@@ -1345,7 +1345,7 @@ class TargetArea:
     def unload_until(self, enough: Callable[[], bool]) -> None:
         """Unload the newest pending messages until ``enough``."""
         pending = self.queue.dispatcher.pending
-        skipped: list[Reference] = []  # not on disk, or at the head because they fell due
+        skipped: list[Reference] = []  # not on disk, or moved to the head because they were due
         while not enough() and len(skipped) < MOST_SKIPPED:
             ref = pending.newest()
             if ref is None:
@@ -1440,7 +1440,7 @@ class TargetArea:
 
     @property
     def oldest(self) -> int | None:
-        """Reading its block may take a while: the next call has the result."""
+        """Timestamp (epoch ms) of the first message on disk; None without one, or until its block was read."""
         position = self.position_before(None)
         if position is None:
             return None
@@ -1466,7 +1466,7 @@ class TargetArea:
         return next(one for one in self.cursors if one.pages.page(page.number) is page)
 
     def _call_with_block(self, cursor: Cursor, page: Page, index: int, call: Done) -> None:
-        """Call with a block: at once if it is in memory, else after it was read; with None if it is unreadable."""
+        """Call with the block of a position: at once if it is cached, else later. With None if it is unreadable."""
         block = self.block(page, index)
         if block is None:
             self.fetch(cursor, page, index, call)
@@ -1488,7 +1488,7 @@ class TargetArea:
                 self.demand()
 
     def _keep_in_memory(self, cursor: Cursor, message: Message, position: Position) -> None:
-        """Keep the message in memory where nothing on disk precedes it and memory allows."""
+        """Load a message that was just paged, if none on disk precedes it and the limits allow it."""
         level = message.traits.priority
         if cursor.levels[level] == 1 and not self.due_on_disk:
             first = all(other is cursor or not other.levels[level] for other in self.cursors)
@@ -1531,7 +1531,7 @@ class TargetArea:
     # ---- limits
 
     def _is_ring(self) -> bool:
-        """Whether loaded messages would count for a ring."""
+        """Return whether loaded messages count for ``ring-size`` while paged ones do not."""
         queue = self.queue
         return queue.ring_size >= 0 and not queue.attributes.ring_counts_paged
 
@@ -1543,7 +1543,7 @@ class TargetArea:
         return self.areas.free_memory(size)
 
     def _needs_more(self, one: TargetList, loaded: int, window: int = WINDOW) -> bool:
-        """Whether more should be loaded for a list, after ``loaded`` messages in one go."""
+        """Return whether to load more for a list, after ``loaded`` messages in this time slice."""
         pending = one.pending
         assert pending is not None
         if one in self._fetching:
@@ -1556,10 +1556,11 @@ class TargetArea:
         return pending.size < window and self._has_memory(0)
 
     def _wants_spilled(self, consumer: Consumer) -> bool:
-        """Whether to load more of what was spilled for a consumer.
+        """Return whether to load more of the spilled messages of a consumer.
 
-        Always a message that precedes all that it has in memory, even without memory for it: delivery waits for that
-        message (`TargetArea.may_deliver`). A requeued message of its groups may have been spilled before its backlog.
+        True for a message that precedes all those of the consumer in memory, even if the budget is used up: delivery
+        waits
+        for it (`TargetArea.may_deliver`). Such a message was requeued and then spilled.
         """
         parking = self.group_spill
         if consumer not in parking or consumer in self._fetching:
@@ -1579,7 +1580,7 @@ class TargetArea:
             self.areas.loader.request(self)
 
     def _needed(self) -> bool:
-        """Whether there is anything to load now."""
+        """Return whether messages should be loaded now."""
         due = bool(self.due_on_disk) and DUE not in self._fetching
         if not self.active:
             if self.ready_messages:
@@ -1606,7 +1607,7 @@ class TargetArea:
     # ---- loading
 
     def work(self, in_time: InTime) -> None:
-        """Load what is needed, until time is up or a page has to be read."""
+        """Load messages until the lists are full, the time slice ends, or a page must be read."""
         if self.closed:
             return
         queue = self.queue
@@ -1648,7 +1649,7 @@ class TargetArea:
             if one.learn(track.cursor, key_of(page, index), block.number_of(index)):
                 continue
             if known:
-                track.references[one.top].drop_first()  # should it wait again, it becomes known anew
+                track.references[one.top].drop_first()  # if it is unloaded again, `on_returned` adds it again
             if one.test is None or known:
                 most = 1 if idle or known or len(one.firsts) > 1 else FETCH_BATCH
                 passed = self._deliver_run(one, track.cursor, page, index, block, in_time) if most > 1 else 0
@@ -1661,9 +1662,9 @@ class TargetArea:
             self._read_ahead(track.cursor, block)
 
     def _next(self, one: TargetList) -> tuple[Track, Position, bool] | None:
-        """The first message on disk that may be wanted: where it is, and whether it is known to match.
+        """Return the first position on disk that may match, with its track, and whether it is known to match.
 
-        With several addresses at one priority the smallest message number decides.
+        Among several addresses the smallest message number decides. Return None while a block is read.
         """
         numbered: dict[Cursor, int] = {}
         if len(one.firsts) > 1:
@@ -1686,10 +1687,10 @@ class TargetArea:
         block: Block,
         in_time: InTime,
     ) -> int:
-        """Deliver what is read, as `_load_run` and `Dispatcher.dispatch` do in two steps; no consumer has a selector.
+        """Deliver messages of a block without selectors, as `_load_run` and `Dispatcher.dispatch` do in two steps.
 
-        What is acknowledged by being delivered is settled in runs, and no reference is made of it. Returns how many
-        positions were taken.
+        Messages that their delivery settles get no reference; they are settled in runs. Returns the number of
+        positions.
         """
         queue = self.queue
         dispatcher = queue.dispatcher
@@ -1739,7 +1740,7 @@ class TargetArea:
     def _load_run(
         self, one: TargetList, track: Track, page: Page, index: int, block: Block, most: int
     ) -> int:
-        """Load up to ``most`` messages of the same priority from one block; returns how many positions were taken."""
+        """Load messages of one priority among ``most`` positions of a block. Return the number of loaded positions."""
         queue = self.queue
         wanted = one.top + 1
         states = track.cursor.states(page, index, min(block.stop, index + most))
@@ -1755,7 +1756,7 @@ class TargetArea:
         return taken
 
     def _next_due(self) -> tuple[Cursor, Position, DueBatch] | None:
-        """The first that still waits for its time, and with what it fell due."""
+        """Return the first due position that is still on disk, with its batch."""
         while self.due_on_disk:
             found = self.due_on_disk[0]
             while found.at < len(found.keys):
@@ -1767,10 +1768,7 @@ class TargetArea:
         return None
 
     def _load_due(self, in_time: InTime) -> None:
-        """Move scheduled messages that fall due to the head, in order.
-
-        Those that memory has no space for stay in their pages, as ordinary messages.
-        """
+        """Move due messages to the head of the queue, in order. Those that exceed the memory wait in their pages."""
         queue = self.queue
         while not self.closed and DUE not in self._fetching:
             found = self._next_due()
@@ -1782,7 +1780,7 @@ class TargetArea:
                 return
             ref = self.load_reference(cursor, (page, index), block.message(index))
             queue.broker.expiry.watch(ref)
-            # a ring decides about each, and finds those of the same batch in memory only
+            # a ring evicts within the batch, which must be in memory for that
             if queue.ring_size >= 0 or not queue.count or self._has_memory(0):
                 queue.on_due([ref], due)
             else:
@@ -1791,7 +1789,7 @@ class TargetArea:
                 return
 
     def _unspill(self, consumer: Consumer) -> None:
-        """Load messages spilled for a consumer that is ready again."""
+        """Load the spilled messages of a consumer that is ready again."""
         queue = self.queue
         while not self.closed and self._wants_spilled(consumer):
             found = self.group_spill.next(consumer)
@@ -1806,14 +1804,14 @@ class TargetArea:
                 queue.dispatcher.enlist_for_group(ref, consumer)
 
     def _unload_ring(self) -> None:
-        """Unload what no consumer has taken: in a ring it would count against requeued messages."""
+        """Unload undelivered messages of a ring, which would count against requeued ones."""
         if self._is_ring() and not self.closed:
             self.unload_until(lambda: False)
 
     # ---- blocks
 
     def _block(self, requester: object, cursor: Cursor, page: Page, index: int) -> Block | None:
-        """The block with a position; None while it is being read, after which `request` is called."""
+        """Return the block with a position, None while it is read: `work` is called again after that."""
         block = self._last_blocks.get(requester)
         if block is not None and block.page is page and block.first <= index < block.stop:
             return block
@@ -1837,7 +1835,7 @@ class TargetArea:
         return None
 
     def _read_ahead(self, cursor: Cursor, block: Block) -> None:
-        """Read the next block while this one is processed."""
+        """Read the next block of the page while this one is processed, if half of the budget is free."""
         page, stop, areas = block.page, block.stop, self.areas
         spare = areas.budget.used * 2 <= areas.budget.limit
         if (
@@ -1849,26 +1847,26 @@ class TargetArea:
             areas.cache.fetch(cursor.pages, page, stop, lambda came: None)
 
 
-#: Messages evicted unread before the index is searched for their keys, at least.
+#: Minimum number of evictions without reading before the index is cleared of their keys.
 MOST_EVICTED = 1000
 
-#: Positions of a block that are looked at between two checks of the time.
+#: Positions of a block that the rebuild reads between two checks of the time.
 BATCH = 32
 
 
 class LastValueArea(TargetArea):
-    """See `LastValueQueue`."""
+    """The target area of a `LastValueQueue`."""
 
     def __init__(self, queue: LastValueQueue, areas: TargetAreas) -> None:
         super().__init__(queue, areas)
-        self._evicted = 0  # whose keys may still be in the index
+        self._evicted = 0  # evicted messages whose keys may still be in the index
         self._rebuild: Iterator[bool] | None = None
         self._rebuild_begun = 0
-        self._unread: list[Cursor] = []  # what the rebuild reads
+        self._unread: list[Cursor] = []  # cursors that the rebuild reads
         self.last_values = queue
 
     def rebuild(self, cursor: Cursor) -> None:
-        """Pages were found at the start: deliver nothing until all messages in them are in the index."""
+        """Suspend delivery of a queue with pages at the start until the index has all their messages."""
         self._unread.append(cursor)
         if self._rebuild is None:
             self._rebuild = self._read_all()
@@ -1877,7 +1875,7 @@ class LastValueArea(TargetArea):
             self.areas.loader.request(self)
 
     def _end_rebuild(self) -> None:
-        """The index is complete, or the pages are empty, or the queue is deleted."""
+        """Resume delivery: the index is complete, the pages are empty, or the queue is deleted."""
         if self._rebuild is not None:
             self._rebuild = None
             self._unread = []
@@ -1886,7 +1884,7 @@ class LastValueArea(TargetArea):
             self.demand()
 
     def _read_all(self) -> Iterator[bool]:
-        """Add what waits in the pages to the index; yields whether a block has to be read first."""
+        """Add the waiting messages of the pages to the index. Yields whether a block must be read first."""
         queue = self.last_values
         # with one address the order of positions is that of the messages
         numbers: dict[int, int] | None = {} if len(self._unread) > 1 else None
@@ -1915,7 +1913,7 @@ class LastValueArea(TargetArea):
         super().on_paged(cursor, message, position)
 
     def unload(self, ref: Reference) -> None:
-        # what fell due and finds no memory goes back as a pending message
+        # a due message that exceeds the memory returns to its page as a pending one
         if self.last_values.fall_due(ref):
             super().unload(ref)
 
@@ -1969,28 +1967,29 @@ class LastValueArea(TargetArea):
         self._end_rebuild()
 
 
-#: Fraction of the budget (one part in so many) that is freed beyond what is needed.
+#: Divisor of the budget: the share that is freed beyond the need.
 EXTRA_FREED = 16
 
-#: Milliseconds before memory is searched again after a search has found none.
+#: Milliseconds between an unsuccessful attempt to free memory and the next one.
 RETRY_AFTER = 20
 
-#: Parts of the budget that queues without consumers may fill, all together and one alone.
+#: Divisors of the budget: maximum share in use while a queue without consumers gets messages in memory, and maximum
+#: share of one such queue.
 IDLE, ONE_IDLE = 2, 8
 
-#: Part of the budget up to which the head of a queue is read before anybody asks for it.
+#: Divisor of the budget: maximum share in use while the head of a queue without consumers is read from its pages.
 AHEAD = 4
 
 
 class HeadCache:
-    """The areas that have something in memory and nobody to take it, those that were noted last at the end."""
+    """The areas with messages in memory and no active consumer, the latest at the end."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
         self.areas: OrderedDict[TargetArea, None] = OrderedDict()
 
     def shrink(self, size: int) -> None:
-        """Send messages of together ``size`` bytes back to disk, or as many as there are."""
+        """Unload messages of at least ``size`` bytes together, or all."""
         end = self._budget.messages - size
         for area in list(self.areas):
             if self._budget.messages <= end:
@@ -1998,16 +1997,16 @@ class HeadCache:
             if not area.active:
                 area.unload_until(lambda: self._budget.messages <= end)
             if self._budget.messages > end:
-                del self.areas[area]  # it comes again when it has something again
+                del self.areas[area]  # `TargetAreas.idle` adds it again
 
     @property
     def bytes(self) -> int:
-        """Bytes of messages that could be given up."""
+        """Bytes of messages that can be unloaded."""
         return sum(area.ready_size for area in self.areas if not area.active)
 
 
 class TargetAreas:
-    """All target areas and what they share (`PagedQueues`). Gauges are plain attributes and properties."""
+    """All target areas and their shared loader, caches and budget. Implements `PagedQueues`."""
 
     def __init__(self, broker: Services) -> None:
         self._full_until = 0
@@ -2065,19 +2064,19 @@ class TargetAreas:
     # ---- for target areas
 
     def forget(self, area: TargetArea) -> None:
-        """An area is closed."""
+        """Remove a closed area."""
         self.areas.discard(area)
         self.head_cache.areas.pop(area, None)
 
     def idle(self, area: TargetArea) -> None:
-        """An area without consumers has messages in memory, which may be unloaded."""
+        """Add an area without active consumers to the head cache."""
         self.head_cache.areas[area] = None
         if self.budget.used > self.budget.limit:
             self._full_until = 0
             self.free_memory(0)
 
     def free_memory(self, size: int) -> bool:
-        """Make the caches release memory; returns whether ``size`` more bytes fit into the budget."""
+        """Return whether ``size`` more bytes fit into the budget. Shrink the caches if they do not."""
         budget = self.budget
         if budget.used + size <= budget.limit:
             return True
@@ -2097,12 +2096,12 @@ class TargetAreas:
         return self.budget.used <= self.budget.limit
 
     def idle_capacity(self, size: int) -> bool:
-        """Whether a queue without consumers may keep messages of ``size`` bytes in memory that were just written."""
+        """Return whether a queue without consumers may have ``size`` bytes of new messages in memory."""
         budget = self.budget
         return budget.used <= budget.limit // IDLE and size <= budget.limit // ONE_IDLE
 
     def head_capacity(self, size: int) -> bool:
-        """Whether a queue without consumers that has ``size`` bytes in memory may read more of its head."""
+        """Return whether a queue without consumers and with ``size`` bytes in memory may read more of its head."""
         budget = self.budget
         return budget.used <= budget.limit // AHEAD and size < budget.limit // ONE_IDLE
 
@@ -2113,7 +2112,7 @@ class TargetAreas:
         return times
 
     def lost(self, pages: Pages) -> None:
-        """Something in the pages of an address was unreadable, and is settled."""
+        """Continue after an unreadable block, whose messages the store has settled."""
         for queue in map(as_queue, list(pages.cursors)):
             area = queue.paged
             if isinstance(area, TargetArea):
@@ -2125,12 +2124,12 @@ class TargetAreas:
 
     @property
     def pending_cache_bytes(self) -> int:
-        """Bytes of blocks of pages in memory."""
+        """Bytes of cached blocks."""
         return self.budget.blocks
 
     @property
     def head_cache_bytes(self) -> int:
-        """Messages in memory of queues that nobody takes from."""
+        """Bytes of messages in memory of queues without active consumers."""
         return self.head_cache.bytes
 
     @property
@@ -2140,7 +2139,7 @@ class TargetAreas:
 
     @property
     def reference_entries(self) -> int:
-        """Positions on disk that are known to be wanted by a selector."""
+        """Positions on disk that are known to match a selector."""
         return sum(
             len(track) for area in self.areas for one in area.lists.values() for track in one.tracks.values()
         )
