@@ -1,23 +1,23 @@
-"""An address: where messages are sent to, its queues, its page mode, and the ids by which it knows duplicates.
+"""Addresses: their queues, page mode, duplicate ids and retroactive messages.
 
 Duplicate detection: a message that is sent twice is routed once (Artemis, "Duplicate Message Detection").
 
 A producer that does not know whether a message has arrived sends it again with the same ``_AMQ_DUPL_ID``. An address
-knows the latest ids that were sent to it, and forgets the oldest. Messages of the broker itself are not checked.
+remembers the latest ids sent to it. Messages of the broker itself are not checked.
 
 Page mode: a full address writes new messages to pages, until all of its pages are consumed (Artemis, "Paging").
 
-While an address pages, every new message is written once for all of its queues. A queue that keeps up is served from
-memory all the same: a non-durable message goes directly to a ready consumer, and a written one is delivered at once
-where no message on disk comes before it.
+While an address pages, each new message is written once for all of its queues. A queue that keeps up is still served
+from memory: a ready consumer gets a non-durable message directly, and a written message at once if no message on disk
+precedes it.
 
-Retroactive addresses: the last messages of an address are kept for queues that are created later (Artemis,
-"Retroactive Addresses").
+Retroactive addresses: an address retains its last messages for queues that are created later (Artemis, "Retroactive
+Addresses").
 
-An address with ``retroactive-message-count`` has an internal address with two rings: one for messages that multicast
-queues receive, one for those of anycast queues. A message enters them as a copy, which is written with the message. A
-queue that is created gets copies of what is in the ring of its routing type, in the order they were sent; the ring
-keeps them. Names of internal addresses and queues are those of Artemis; clients cannot use them.
+An address with ``retroactive-message-count`` has an internal address with two rings: one for messages of multicast
+queues, one for messages of anycast queues. A copy of each message enters them, written in one transaction with it. A
+new queue gets copies of the messages in the ring of its routing type, in the order of their sends; the ring keeps its
+messages. Names of internal addresses and queues are those of Artemis; clients cannot use them.
 """
 
 from __future__ import annotations
@@ -65,25 +65,25 @@ log = logging.getLogger(__name__)
 
 
 class Copier:
-    """What copies the messages of an address to other addresses: a divert. `publish` knows what it does."""
+    """Base of the diverts of an address, which are implemented in `publish`."""
 
     def stop(self) -> None:
-        """It does not apply to the address any more, or the address is deleted."""
+        """Stop copying: the divert no longer applies to the address, or the address is deleted."""
         raise AssertionError("a derived class has it")
 
 
 def internal_address(name: str) -> str:
-    """The name of the internal address for an address."""
+    """Return the name of the internal address of an address."""
     return f"{INTERNAL_PREFIX}{name}.address.retro"
 
 
 def internal_queue(name: str, routing_type: RoutingType) -> str:
-    """The name of the ring for an address."""
+    """Return the name of the ring of an address for a routing type."""
     return f"{INTERNAL_PREFIX}{name}.queue.{routing_type.lower()}.retro"
 
 
 def address_behind(internal: str) -> str:
-    """The name of the address that an internal address is for."""
+    """Return the name of the address to which an internal address belongs."""
     return internal.removeprefix(INTERNAL_PREFIX).removesuffix(".address.retro")
 
 
@@ -99,7 +99,7 @@ class RetroactiveQueue(Queue):
             self.evict_message(oldest)
 
     def on_due(self, refs: Iterable[Reference], batch: DueBatch) -> None:
-        """A scheduled message is the newest when it falls due."""
+        """Append messages that are due: they are now the newest."""
         for ref in refs:
             self.scheduled.pop(ref.message.number, None)
             ref.sequence = self.broker.next_message_number()
@@ -109,7 +109,7 @@ class RetroactiveQueue(Queue):
                 self.evict()
 
     def references(self) -> list[Reference]:
-        """What is in the ring, the oldest first."""
+        """Return the references in the ring, the oldest first."""
         return sorted(self.dispatcher.pending.snapshot(), key=attrgetter("sequence"))
 
 
@@ -121,15 +121,15 @@ class RetroactiveMessages:
     _address: AddressBase
     internal: AddressBase
     rings: dict[RoutingType, RetroactiveQueue]
-    _cached: tuple[Traits, Traits] | None = None  # the last ones: mostly the next as well
+    _cached: tuple[Traits, Traits] | None = None  # traits of the latest message and of its copy
 
     @property
     def count(self) -> int:
-        """Messages that are kept; one without a routing type is in both rings and counts once."""
+        """Retained messages; one without a routing type is in both rings and counts once."""
         return self.internal.memory_limit.messages
 
     def resize(self, count: int) -> None:
-        """Keep so many messages of each routing type from now on."""
+        """Set the maximum number of messages for each routing type."""
         for queue in self.rings.values():
             if queue.ring_size != count:
                 queue.attributes = replace(queue.attributes, ring_size=count)
@@ -139,7 +139,7 @@ class RetroactiveMessages:
                 self._broker.background.run(queue.trim(), queue)
 
     def add(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
-        """Keep a copy of a message, from ``due`` on where it is scheduled."""
+        """Retain a copy of a message, from ``due`` on if that is given."""
         wanted = message.traits.routing_type
         shared = self._shared_traits(message.traits)
         traits = shared.with_block(shared.block + b"_AMQ_ORIG_MESSAGE_ID:%d\n" % message.number)
@@ -153,11 +153,11 @@ class RetroactiveMessages:
                     queue.enqueue(copy)
 
     def _shared_traits(self, traits: Traits) -> Traits:
-        """What copies of messages with the same traits share."""
+        """Return the traits of copies without their message id."""
         cached = self._cached
         if cached is None or cached[0] is not traits:
             block = traits.block
-            # a message that is a copy itself keeps its origin, which is more to its receivers
+            # a copy of a copy keeps the first origin, which tells its receivers more
             if b"\n_AMQ_ORIG_ADDRESS:" not in block:
                 address = (b"_AMQ_ORIG_ADDRESS", self._address.name.encode())
                 block += header_lines((address, (b"_AMQ_ORIG_REASON", RETROACTIVE.encode())))
@@ -175,15 +175,15 @@ PRINTED_CHARACTERS = 80
 
 
 class DuplicateIds:
-    """The latest ids of one address, at most ``size``, each either kept by a store (persisted) or not.
+    """The latest ids of one address, at most ``size``, each with or without a copy in the store (persisted).
 
-    ``forgotten`` counts the persisted ones that are not known any more; a store knows by it which of its own go.
+    ``forgotten`` counts the persisted ids that were dropped: the store drops as many of its oldest ids.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.forgotten = 0
-        self.next_log = 0  # epoch ms
+        self.next_log = 0  # earliest time of the next log line (ms of the steady clock)
         self._known: dict[bytes, bool] = {}  # whether it is persisted
         self._order: deque[bytes] = deque()
 
@@ -195,11 +195,11 @@ class DuplicateIds:
 
     @property
     def in_order(self) -> list[bytes]:
-        """All ids that are known, the oldest first."""
+        """All ids, the oldest first."""
         return list(self._order)
 
     def add(self, identifier: bytes, *, persisted: bool) -> None:
-        """A message with an id that is not known was routed."""
+        """Add the new id of a routed message."""
         order = self._order
         self._known[identifier] = persisted
         order.append(identifier)
@@ -207,13 +207,13 @@ class DuplicateIds:
             self._forget()
 
     def resize(self, size: int) -> None:
-        """At most so many are known from now on."""
+        """Set the maximum number of ids, and drop the oldest beyond it."""
         self.size = size
         while len(self._order) > size:
             self._forget()
 
     def clear(self) -> int:
-        """None is known from now on. Returns how many were."""
+        """Drop all ids. Return their number."""
         count = len(self._order)
         self.forgotten += sum(self._known.values())
         self._known.clear()
@@ -221,7 +221,7 @@ class DuplicateIds:
         return count
 
     def restore(self, identifiers: Iterable[bytes]) -> None:
-        """What a store has kept, the oldest first, none twice and no more than fit."""
+        """Add the persisted ids, the oldest first, distinct, and at most ``size``."""
         self._order.extend(identifiers)
         self._known.update(dict.fromkeys(self._order, True))
 
@@ -231,24 +231,24 @@ class DuplicateIds:
 
 
 def cache_size(address: Address) -> int:
-    """The ``id-cache-size`` of an address: that of ``<core>`` where its address-settings have none. 0: no detection."""
+    """Return the ``id-cache-size`` of an address, by default that of ``<core>``. 0: no detection."""
     size = address.settings.id_cache_size
     return address.broker.configuration.id_cache_size if size is None else size
 
 
 def is_known(address: Address, identifier: bytes) -> bool:
-    """Whether a message with this id was routed before."""
+    """Return whether a message with this id was routed before."""
     return address.duplicates is not None and identifier in address.duplicates
 
 
 def is_persisted(address: Address, durable: bool) -> bool:
-    """Whether the id of a message is stored: then message and id are stored in one transaction."""
+    """Return whether the id of a message is stored, in one transaction with the message."""
     return durable and address.broker.configuration.persist_id_cache
 
 
 def add_id(address: Address, identifier: bytes, *, persisted: bool) -> None:
-    """A message with this id was routed."""
-    if address.deleted:  # meanwhile, and its ids with it
+    """Add the id of a routed message, and store it if ``persisted``."""
+    if address.deleted:  # during routing, with its ids
         return
     known = address.duplicates
     if known is None:
@@ -259,7 +259,7 @@ def add_id(address: Address, identifier: bytes, *, persisted: bool) -> None:
 
 
 def apply_cache_size(address: Address) -> None:
-    """After a change of the settings of an address: apply its ``id-cache-size``."""
+    """Apply a changed ``id-cache-size`` to an address."""
     known = address.duplicates
     if known is None:
         return
@@ -270,7 +270,7 @@ def apply_cache_size(address: Address) -> None:
 
 
 def forget_all(address: Address) -> int:
-    """Forget all ids of an address, those in the store included. Returns how many were known."""
+    """Remove all ids of an address, from the store too. Return the number of ids in memory."""
     known = address.duplicates
     count = 0 if known is None else known.clear()
     address.broker.store.forgot_all(address)
@@ -278,7 +278,7 @@ def forget_all(address: Address) -> int:
 
 
 def count_duplicate(address: Address, identifier: bytes) -> None:
-    """Count a message that is not routed because of its id. Logged once a minute."""
+    """Count a duplicate, which is not routed. Logged at most once a minute."""
     address.duplicate_messages += 1
     known, now = address.duplicates, address.broker.clock.steady.now
     if known is None or now < known.next_log:
@@ -294,7 +294,7 @@ def count_duplicate(address: Address, identifier: bytes) -> None:
 
 
 def printable_id(identifier: bytes) -> str:
-    """An id for a log line or an ERROR: shortened, control characters replaced."""
+    """Return an id for a log line or an ERROR, shortened and without control characters."""
     text = identifier[: PRINTED_CHARACTERS + 1].decode("utf-8", "backslashreplace")
     text = "".join(char if char.isprintable() else "?" for char in text)
     return text if len(text) <= PRINTED_CHARACTERS else text[:PRINTED_CHARACTERS] + "…"
@@ -305,13 +305,13 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
 @dataclass
 class AnycastGroup:
-    """The anycast queues of one address: each message goes to one of them, in turns."""
+    """The anycast queues of one address. Each message goes to one of them, round robin."""
 
-    owner: Address  # keeps the turn, as groups are made anew when queues come and go
+    owner: Address  # has the round-robin index: groups are replaced when queues change
     queues: list[Queue]
 
     def choose(self, message: Message) -> Queue | None:
-        """The next queue whose filter accepts the message."""
+        """Return the next queue whose filter accepts the message, None if no filter does."""
         queues = self.queues
         for _ in queues:
             turn = self.owner.turn
@@ -323,9 +323,9 @@ class AnycastGroup:
 
 
 class Address(AddressBase):
-    """One address. ``queues`` are its own; what it routes to also includes those of matching wildcard addresses."""
+    """One address with its own ``queues``. It also routes to the queues of matching wildcard addresses."""
 
-    hooks: Hooks  # of its policies
+    hooks: Hooks  # from its policies
 
     __slots__ = (
         "_anycast",
@@ -378,41 +378,41 @@ class Address(AddressBase):
         self.broker = broker
         self.memory = broker.memory
         self.memory_limit = MemoryLimit()
-        self.pages: Pages | None = None  # while it is in page mode
+        self.pages: Pages | None = None  # None outside page mode
         self.times_paged = 0
         self.queues: dict[str, Queue] = {}
-        self.diverts: tuple[Copier, ...] = ()  # those that copy its messages
+        self.diverts: tuple[Copier, ...] = ()  # diverts that copy its messages
         self.retroactive: RetroactiveMessages | None = (
-            None  # its last ones, for queues that are created later
+            None  # its last messages, for new queues
         )
-        self.copied: bool  # whether there is either
+        self.copied: bool  # has diverts or retroactive messages
         self.auto_created = False
         self.configured = False
         self.deleted = False
         self.paused = False
-        self.temporary = False  # deleted with its connection, and not before
-        self.used = False  # had a queue at some time
-        self.wildcard = False  # its queues get what is sent to other addresses
+        self.temporary = False  # deleted only with its connection
+        self.used = False  # has had a queue
+        self.wildcard = False  # its queues receive messages of matching addresses
         self.routed_messages = 0
         self.unrouted_messages = 0
         self.dropped_messages = 0
         self.duplicate_messages = 0
-        self.duplicates: DuplicateIds | None = None  # once a message had an id
+        self.duplicates: DuplicateIds | None = None  # None until a message has an id
         self.blocked_producers = 0
-        self.history: History | None = None  # while it is sampled
-        self.turn = 0  # of its anycast queues
+        self.history: History | None = None  # None if it is not sampled
+        self.turn = 0  # round-robin index of its anycast queues
         self.stamp = (
-            0  # goes up with every change of its queues or permissions: sessions then plan their SENDs again
+            0  # incremented with each change of its queues or permissions: sessions then plan their SENDs again
         )
-        self.generation = -1  # of the directory when the bindings were made
+        self.generation = -1  # `AddressServices.generation` of the bindings
         self._logged_full = False
-        self._watching = False  # `release` checks whether it is no longer full: it was full, or pages
+        self._watching = False  # was full or pages: `release` checks whether that ends
         self._logged_pages_full = False
         self._unbind()
         self.apply(settings)
 
     def apply(self, settings: AddressSettings) -> None:
-        """New settings are in force."""
+        """Apply new settings."""
         self.settings = settings
         self.changes_expiry = changes_expiry(settings)
         retained = {Retain.ALL: EVERYWHERE, Retain.NONE: NOWHERE}
@@ -420,7 +420,7 @@ class Address(AddressBase):
         self.memory_limit.set_limits(settings.max_size_bytes, settings.max_size_messages)
         broker = self.broker
         self.hooks = broker.notifications.observe(self, broker.policies.hooks_for(self))
-        self.stamp += 1  # plans have the hooks
+        self.stamp += 1  # plans of SENDs contain the hooks
         for queue in self.queues.values():
             queue.update_hooks(self.hooks)
             broker.watch(queue)
@@ -430,7 +430,7 @@ class Address(AddressBase):
     # ---- memory
 
     def occupy(self, size: int, messages: int = 1) -> None:
-        """``messages`` sent here are now held by some queue; 0: a message is held once more."""
+        """Count ``size`` bytes of ``messages`` that entered a first queue; 0 messages: one entered a further queue."""
         limit, memory = self.memory_limit, self.memory
         limit.bytes += size
         limit.messages += messages
@@ -444,7 +444,7 @@ class Address(AddressBase):
             memory.review()
 
     def release(self, size: int, messages: int = 1) -> None:
-        """A message sent here is held by no queue any more, or by one less (0 ``messages``)."""
+        """Subtract ``size`` bytes of ``messages`` that left their last queue; 0 messages: one left another queue."""
         limit, memory = self.memory_limit, self.memory
         limit.bytes -= size
         limit.messages -= messages
@@ -464,36 +464,36 @@ class Address(AddressBase):
 
     @property
     def full(self) -> MemoryLimit | None:
-        """What is full for the next message: the address, the broker, or nothing."""
+        """The limit that is reached: of the address, else of the broker. None if neither is full."""
         if self.memory_limit.full:
             return self.memory_limit
         return self.memory if self.memory.full else None
 
     def update_slow_path(self) -> None:
-        """Page mode, or what ends it, or who gets copies may have changed."""
+        """Update the flags of the memory limit after a change of page mode, page settings or copiers."""
         limit, paging = self.memory_limit, self.pages is not None
         limit.copied = self.copied = bool(self.diverts) or self.retroactive is not None
         limit.set_paging(paging)
         limit.unbounded = paging and self.policy is FullPolicy.PAGE and self.settings.page_full_policy is None
 
     def begin_paging(self, pages: Pages) -> None:
-        """Write new messages to pages, until these are empty and the address is not full."""
+        """Write new messages to pages until these are empty and the address is not full."""
         self.pages = pages
         self.update_slow_path()
         self._watching = True
 
     def set_diverts(self, diverts: tuple[Copier, ...]) -> None:
-        """Other diverts apply to it."""
+        """Replace the diverts."""
         self.diverts = diverts
         self.update_slow_path()
 
     def set_retroactive(self, messages: RetroactiveMessages | None) -> None:
-        """Its last messages are kept from now on, or no longer."""
+        """Start or stop (None) retaining the last messages."""
         self.retroactive = messages
         self.update_slow_path()
 
     def describe_full(self) -> str:
-        """Which limit is reached, for an ERROR frame or a log line."""
+        """Return the text for the reached limit, for an ERROR frame or a log line."""
         limit, memory = self.memory_limit, self.memory
         if not limit.full:
             if 0 <= memory.max_bytes <= memory.bytes:
@@ -505,17 +505,17 @@ class Address(AddressBase):
 
     @property
     def policy(self) -> FullPolicy | None:
-        """What to do with a message while the address is full; None: a policy decides about each (`Hooks.full`)."""
+        """The full policy of the address; None: an address policy decides for each message (`Hooks.full`)."""
         return self.without_store(self.hooks.answer)
 
     def without_store(self, answer: FullPolicy | None) -> FullPolicy | None:
-        """The policy in force: without a store PAGE is BLOCK."""
+        """Return the policy, but BLOCK for PAGE in a broker without a store."""
         if answer is FullPolicy.PAGE and self.broker.paging is None:
             return FullPolicy.BLOCK
         return answer
 
     def block(self, limit: MemoryLimit | None) -> None:
-        """A producer waits for ``limit``, or for a policy (None). Logged once until the address is no longer full."""
+        """Count a producer that waits for ``limit`` (None: for a policy). Logged once until the address is not full."""
         self.blocked_producers += 1
         if limit in (self.memory_limit, self.memory):  # the store and the disk have log lines of their own
             self.log_full("producers are blocked")
@@ -529,24 +529,24 @@ class Address(AddressBase):
         self._watching = self.pages is not None
 
     def log_full(self, consequence: str) -> None:
-        """Log that the address is full, once until it is no longer."""
+        """Log that the address is full, once until it is not full."""
         if not self._logged_full:
             self._logged_full = self._watching = True
             self.announce("ADDRESS_FULL", logging.WARNING, f"{self.describe_full()}: {consequence}")
 
     def announce(self, kind: str, level: int, text: str) -> None:
-        """Log an event, and notify of it."""
+        """Log an event, and send its notification."""
         log.log(level, "%s", text, extra={"address": self.name})
         self.broker.notifications.notify(kind, text, address=self.name)
 
     def log_pages_full(self, which: str) -> None:
-        """Log that its pages have reached their limit, once until they no longer have."""
+        """Log that the pages have reached their limit, once until they are below it."""
         if not self._logged_pages_full:
             self._logged_pages_full = True
             log.warning("%s: messages are dropped", which, extra={"address": self.name})
 
     def pages_not_full(self) -> None:
-        """A message may be paged."""
+        """Log that the pages are below their limit again."""
         if self._logged_pages_full:
             self._logged_pages_full = False
             log.info("address %s: pages are no longer full", self.name, extra={"address": self.name})
@@ -554,22 +554,22 @@ class Address(AddressBase):
     # ---- routing
 
     def changed(self) -> None:
-        """Its queues, or what they accept, are no longer what the bindings were made from."""
+        """Invalidate the bindings after a change of queues or their filters."""
         self._unbind()
         self.stamp += 1
         if self.wildcard:
             self.broker.generation += 1
 
     def _unbind(self) -> None:
-        """Forget the bindings until a message needs them: a queue that is deleted is freed by its count."""
+        """Drop the bindings until the next message: without them a deleted queue is freed at once."""
         self.generation = -1
         self._anycast: list[AnycastGroup] = []
         self._multicast: list[Queue] = []
-        self.reaches_all: list[Queue] | None = None  # the queues of every message, where all have the same
-        self.not_for_all = ANYCAST  # … but for those sent with this routing type
+        self.reaches_all: list[Queue] | None = None  # the queues of all messages, if these are the same
+        self.not_for_all = ANYCAST  # messages with this routing type do not use ``reaches_all``
 
     def rebind(self) -> None:
-        """Gather the queues that messages sent here reach."""
+        """Collect the queues that messages of this address reach."""
         self.generation = self.broker.generation
         sources = [self, *self.broker.wildcards_of(self)]
         self._anycast, self._multicast = [], []
@@ -586,7 +586,7 @@ class Address(AddressBase):
         self.reaches_all = reached if alike and all(queue.accepts is None for queue in reached) else None
 
     def growth(self, count: int) -> int:
-        """How many more messages ``count`` of them can make at the most: a full ring gives one up for each."""
+        """Return by how many messages ``count`` more can grow the address at most: a full ring evicts one for each."""
         if self.generation != self.broker.generation:
             self.rebind()
         queues = {*self._multicast, *(queue for group in self._anycast for queue in group.queues)}
@@ -595,7 +595,7 @@ class Address(AddressBase):
         return min(count, sum(max(0, queue.ring_size - queue.ring_count) for queue in queues))
 
     def route(self, message: Message) -> int:
-        """Put a message into every queue it belongs to, in memory. Returns how many queues. See `publish`."""
+        """Enqueue a message in memory, in each queue that accepts it. Return the number of queues."""
         queues = self.choose(message)
         reached = self.count_routed(len(queues))
         for queue in queues:
@@ -603,7 +603,7 @@ class Address(AddressBase):
         return reached
 
     def choose(self, message: Message) -> Sequence[Queue]:
-        """The queues a message belongs to."""
+        """Return the queues that receive a message."""
         if self.generation != self.broker.generation:
             self.rebind()
         wanted = message.traits.routing_type
@@ -617,7 +617,7 @@ class Address(AddressBase):
         return chosen
 
     def count_routed(self, reached: int) -> int:
-        """Keep routedMessageCount and unRoutedMessageCount."""
+        """Update routedMessageCount and unRoutedMessageCount. Return ``reached``."""
         if reached:
             self.routed_messages += 1
         else:
@@ -626,12 +626,12 @@ class Address(AddressBase):
 
     @property
     def sent_messages(self) -> int:
-        """How many were sent here, whatever became of them."""
+        """Messages sent here: routed, unrouted, dropped and duplicate ones."""
         return self.routed_messages + self.unrouted_messages + self.dropped_messages + self.duplicate_messages
 
     @property
     def message_count(self) -> int:
-        """The sum over its queues."""
+        """Messages in the queues of the address; a message in two queues counts twice."""
         return sum(queue.message_count for queue in self.queues.values())
 
 
@@ -639,7 +639,7 @@ class Address(AddressBase):
 
 
 def pages_for(address: Address) -> Pages | None:
-    """Where the next message of an address is to be written, None while it goes to memory."""
+    """Return the pages for the next message of an address, None if it stays in memory."""
     pages = address.pages
     if pages is None:
         limit, memory = address.memory_limit, address.memory
@@ -652,7 +652,7 @@ def pages_for(address: Address) -> Pages | None:
 
 
 def enter(address: Address) -> Pages | None:
-    """Enter page mode, where there is a store. Logged and counted."""
+    """Enter page mode, if the broker has a store. Logged and counted."""
     broker = address.broker
     if address.pages is not None or broker.paging is None:
         return address.pages
@@ -666,11 +666,11 @@ def enter(address: Address) -> Pages | None:
 
 
 def resume_paging(address: Address, pages: Pages) -> None:
-    """Enter page mode again with pages that were recovered at the start, and the cursors of their queues."""
+    """Enter page mode with pages and cursors that were recovered at the start."""
     broker, opened = address.broker, address.pages
     areas = broker.areas
     assert areas is not None and broker.paging is not None
-    if opened is not None and opened is not pages:  # what came back to memory has filled the address already
+    if opened is not None and opened is not pages:  # messages recovered to memory have filled the address
         areas.closed(opened)
         broker.paging.close(opened)
     address.begin_paging(pages)
@@ -679,11 +679,11 @@ def resume_paging(address: Address, pages: Pages) -> None:
     areas.adopt(pages)
     for queue in map(as_queue, list(pages.cursors)):
         if queue.attributes.ring_counts_paged:
-            sum(queue.trim())  # what was in delivery came back beside what came meanwhile
+            sum(queue.trim())  # requeued deliveries and later messages together may exceed the ring
 
 
 def leave_if_empty(of: AddressBase) -> None:
-    """Leave page mode if the pages are empty and the address is not full. Called when a message has left."""
+    """Leave page mode if the pages are empty and the address is not full. Called after a message has left."""
     address = as_address(of)
     pages = address.pages
     if pages is not None and pages.empty and address.full is None:
@@ -691,7 +691,7 @@ def leave_if_empty(of: AddressBase) -> None:
 
 
 def leave(address: Address) -> None:
-    """Leave page mode: new messages go to memory again."""
+    """Leave page mode: new messages stay in memory."""
     pages, broker = address.pages, address.broker
     assert pages is not None and broker.paging is not None and broker.areas is not None
     address.pages = None
@@ -705,7 +705,7 @@ def leave(address: Address) -> None:
 def distribute(
     address: Address, pages: Pages, message: Message, queues: Sequence[Queue], due: Due = 0
 ) -> None:
-    """Route a message of a paging address to its queues, directly or through a page; at ``due`` if that is given."""
+    """Route a message of a paging address to its queues, directly or through a page; at ``due`` if given."""
     traits, broker = message.traits, address.broker
     areas = broker.areas
     assert areas is not None
@@ -717,11 +717,11 @@ def distribute(
     members = []
     for queue in queues:
         dispatcher, ready = queue.dispatcher, queue.ready
-        # without free memory a delivery that waits for its ACK comes from a page, as memory allows
+        # without free memory, only deliveries that settle at once bypass the page
         may_wait = bool(ready) and (ready[0].settles_on_delivery or areas.free_memory(0))
         if (
             unwritten and ready and may_wait and not dispatcher.blocks and not dispatcher.count
-        ):  # of many who keep up
+        ):  # the fast path of a queue that keeps up
             queue.messages_added += 1
             consumer = ready[0] if len(ready) == 1 else dispatcher.next_consumer()
             consumer.deliver_message(message)
@@ -776,13 +776,13 @@ def _page(areas: PagedQueues, pages: Pages, message: Message, members: Sequence[
 
 
 def as_address(address: AddressBase) -> Address:
-    """What messages and pages name by its base only."""
+    """Return an address with its full type: messages and pages only know its base."""
     assert isinstance(address, Address)
     return address
 
 
 def transformer_for(configuration: TransformerConfiguration | None, address: Address) -> Transformer | None:
-    """The transformer for messages of ``address``; None where nothing is configured."""
+    """Return the transformer for messages of ``address``, None if the configuration has none."""
     if configuration is None:
         return None
     if configuration.policy is not None:
@@ -790,52 +790,52 @@ def transformer_for(configuration: TransformerConfiguration | None, address: Add
     return HeaderTransformer(configuration)
 
 
-# ---- what addresses need of others
+# ---- interfaces
 
 
 class Store(Storage, Protocol):
-    """What addresses and the directory need of a store."""
+    """The interface of a store for addresses and the directory."""
 
     def remember(self, address: Address, identifier: bytes) -> None:
-        """A durable message with this duplicate id was routed; both stand between the same `begin` and `commit`."""
+        """Store the duplicate id of a durable message, between the same `begin` and `commit` as the message."""
 
     def forgot(self, address: Address) -> None:
-        """Others than the next one to be remembered made ids go: see `Duplicates.forgotten`."""
+        """Drop the ids that a smaller ``id-cache-size`` removed: see `DuplicateIds.forgotten`."""
 
     def forgot_all(self, address: Address) -> None:
-        """No id that was told of an address so far counts any more, not even one that it did not know."""
+        """Drop all ids of an address, including those that the address no longer has in memory."""
 
     def bind(self, queue: Queue) -> None:
-        """A durable queue was made, or its attributes changed."""
+        """Store a new durable queue, or its changed attributes."""
 
     def unbind(self, queue: Queue) -> None:
-        """A durable queue was deleted."""
+        """Remove a deleted durable queue."""
 
     def bind_address(self, address: Address) -> None:
-        """An address was made, or its routing types changed."""
+        """Store a new address, or its changed routing types."""
 
     def unbind_address(self, address: Address) -> None:
-        """An address was deleted."""
+        """Remove a deleted address."""
 
 
 class Paging(Protocol):
     """All pages of the broker.
 
-    Whoever sets ``gathering`` calls `write_gathered` before any cursor is read: a session sets it while it handles the
-    SENDs of one read.
+    A session sets ``gathering`` while it processes the SENDs of one socket read. It calls `write_gathered` before any
+    cursor is read.
     """
 
     gathering: bool
-    gathered: list[Any]  # pages with messages that are not appended yet
+    gathered: list[Any]  # pages with gathered messages
 
     def write_gathered(self) -> None:
-        """Append what was gathered."""
+        """Append the gathered messages to their pages."""
 
     def open(self, address: Address) -> Pages:
-        """Pages for an address that has none. Raises `StoreError`."""
+        """Return new pages for an address without pages. Raises `StoreError`."""
 
     def close(self, pages: Pages) -> None:
-        """Remove the files: nothing is left in them."""
+        """Delete the files of consumed pages."""
 
 
 class PagedQueues(Protocol):
@@ -846,19 +846,19 @@ class PagedQueues(Protocol):
         """Memory account of messages read from pages."""
 
     def free_memory(self, size: int) -> bool:
-        """Whether ``size`` more bytes fit into the budget, once the caches have given up what they can."""
+        """Return whether ``size`` more bytes fit into the budget, after the caches have released memory."""
 
     def cursor(self, queue: Queue, pages: Pages) -> Cursor:
-        """The cursor of a queue in ``pages``; creates its paged queue where it has none."""
+        """Return the cursor of a queue in ``pages``. Creates the paged queue if the queue has none."""
 
     def paged(self, pages: Pages, position: Position, expires: int, due: int) -> None:
-        """A message with an expiry or a due time (epoch ms, 0 for none) was paged."""
+        """Watch the expiry and due time (epoch ms, 0 for none) of a paged message."""
 
     def adopt(self, pages: Pages) -> None:
-        """Pages were recovered at start: watch their times and serve their queues."""
+        """Watch the times of pages recovered at the start, and serve their queues."""
 
     def closed(self, pages: Pages) -> None:
-        """An address has left page mode."""
+        """Drop the pages of an address that has left page mode."""
 
     def stop(self) -> None:
         """Cancel all timers."""
@@ -879,27 +879,27 @@ class Policies(Protocol):
         """Names of the policies of an address that are not built in, in the order of their calls."""
 
     def hooks_for(self, address: Address) -> Hooks:
-        """The hooks of an address for its present settings."""
+        """Return the hooks of an address for its settings."""
 
     def evicted(self, queue: Queue) -> Listener | None:
-        """The listener for evictions of a ring, None without one."""
+        """Return the listener for evictions of a ring, None without one."""
 
     def view_of(self, queue: Queue) -> Any:
-        """The view of a queue for ``Hooks.overflow``."""
+        """Return the view of a queue for ``Hooks.overflow``."""
 
     def transformer(self, use: PolicyUse, address: Address) -> Transformer:
-        """A policy as the transformer of copies of messages of an address."""
+        """Return a policy as the transformer of copies of an address."""
 
     def stop(self) -> None:
         """Stop all policies and cancel their timers."""
 
 
 class AddressServices(QueueServices):
-    """What addresses take from the broker; see `QueueServices`."""
+    """The services of the broker for addresses; see `QueueServices`."""
 
-    #: the wildcard addresses whose queues also get what is sent to this one
+    #: returns the wildcard addresses whose queues also receive messages of an address
     wildcards_of: Callable[[Address], list[Address]]
-    #: an address lost a queue: auto-delete
+    #: called after an address lost a queue, for auto-delete
     consider_deleting_address: Callable[[Address], None]
 
     def __init__(
@@ -911,23 +911,23 @@ class AddressServices(QueueServices):
         store: Store,
         pageable_addresses: Callable[[], Collection[Address]],
     ) -> None:
-        """``pageable_addresses`` are those of which the largest pages first."""
+        """``pageable_addresses`` returns the addresses that may page when the broker is full: the largest first."""
         super().__init__(reactor, now, store)
         self.configuration = configuration
         self.policies = policies
         self.store = store
-        self.paging: Paging | None = None  # with a store both of these are set, else nothing ever pages
+        self.paging: Paging | None = None  # with ``areas`` set by a store; None: no paging
         self.areas: PagedQueues | None = None
         self.memory = GlobalMemoryLimit(
             configuration.global_max_size, configuration.global_max_messages, pageable_addresses
         )
-        self.disk = MemoryLimit()  # shut while the disk is full
-        #: goes up when the queues of a wildcard address change: all bindings are then stale
+        self.disk = MemoryLimit()  # full while the disk is full
+        #: incremented when the queues of a wildcard address change, which invalidates all bindings
         self.generation = 0
         self.notifications = Notifications(lambda: self.configuration, self.clock)
 
     def write_gathered(self) -> None:
-        """Append what was gathered for pages: it comes before what follows."""
+        """Append the gathered messages to their pages, before later changes."""
         paging = self.paging
         if paging is not None and paging.gathered:
             paging.write_gathered()

@@ -1,32 +1,30 @@
 """Publishing: how messages enter addresses, from producers, transactions, diverts and operators.
 
-Admission: whether a message may enter an address now. Memory, pages or the disk may be full, or the store slow.
+Admission: whether a message may enter an address now. Memory, pages or the disk may be full, or the store slow. Checked
+for SEND and COMMIT only: a producer can wait, or be refused.
 
-Checked for SEND and COMMIT only, where a producer can wait or be refused. What the broker itself sends (dead letters,
-expired messages, scheduled ones that fall due) is always admitted.
+Publishing: every message enters its address through this module, those of clients and those of the broker.
 
-Publishing: the one entrance for messages to addresses, whoever sends them.
+`publish` is for producers: it checks duplicates and limits before it routes a message. `send` routes an admitted
+message to the queues of an address, or to one named queue. The broker's own messages (dead letters, expired messages,
+copies for policies, notifications) are always admitted.
 
-`publish` is for producers, who can be made to wait or refused: it checks for duplicates and limits before it routes.
-`send` routes what is admitted already, to the queues of an address or to the one that is named. The broker's own
-messages (dead letters, expired messages, copies for policies, notifications) are always admitted.
+Diverts: a divert copies the messages of one address to others, or sends them there instead (Artemis, "Diverting and
+Splitting Message Flows").
 
-Diverts: messages sent to one address are copied to others, or go there instead (Artemis, "Diverting and Splitting
-Message Flows").
+`Divert` is a divert of broker.xml with its counters; an address has a `BoundDivert` for each divert that applies to it.
+`route` calls `divert` before it enqueues a message. A copy is a new message with the headers of its origin. It is
+routed
+like a message sent to its address, with the pages, diverts and dead letters of that address. The limits of forwarding
+addresses also block or refuse producers: `divert_rejection`.
 
-`Divert` is one of broker.xml with its counters; an address has a `BoundDivert` for each that applies to it. Whoever
-routes a message calls `divert` first. A copy is a message of its own, with headers of its origin, and is routed as a
-message sent to its address: with that address's pages, diverts and dead letters. Producers wait for the limits of
-forwarding addresses too, or are refused by them: `rejection`.
+Move, copy and retry: an operator sends messages of a queue to another address or queue.
 
-Move, copy and retry: messages of a queue go to another address or queue because an operator says so.
+Each message is one transaction of the store: after a crash it is in exactly one of the two queues. A copy is a new
+message, with a new number and time and no deliveries. Policies of the target are not evaluated, and duplicate ids are
+not checked: the operator decides. If the target is full, the message stays in its queue.
 
-Each message is one transaction of the store: after a crash it is in one queue or the other, never in both, never in
-none. A copy is a message of its own, with a new number and time; it was never delivered. Policies of the target are
-not evaluated, and duplicate ids are not checked: the operator decides. Where the target is full,
-nothing is lost: the message stays where it is.
-
-What a client put between BEGIN and COMMIT, and the quota of bytes for it.
+Transactions: the SENDs, ACKs and NACKs between BEGIN and COMMIT, and their quota of bytes.
 """
 
 from __future__ import annotations
@@ -108,9 +106,9 @@ from .reference import PENDING, SCHEDULED, QueueBase, Reference, compiled_filter
 
 
 class Rejection(NamedTuple):
-    """Why a message may not enter an address now.
+    """The reason why a message may not enter an address now.
 
-    ``policy`` is BLOCK, DROP or FAIL; with BLOCK ``limit`` is what to wait for.
+    ``policy`` is BLOCK, DROP or FAIL; with BLOCK the producer waits for ``limit``.
     """
 
     address: "Address"  # noqa: UP037 (in quotes: the compiled build would look it up here)
@@ -120,11 +118,11 @@ class Rejection(NamedTuple):
 
     @property
     def of_memory(self) -> bool:
-        """The address or the broker holds too much."""
+        """Whether the memory of the address or of the broker is full."""
         return self.limit in (self.address.memory_limit, self.address.memory)
 
     def describe(self) -> str:
-        """For an ERROR frame or a log line."""
+        """Return the text for an ERROR frame or a log line."""
         address, limit = self.address, self.limit
         if self.reason is not None:
             return self.reason
@@ -141,7 +139,7 @@ class Rejection(NamedTuple):
 
     @property
     def of_backlog(self) -> bool:
-        """The store has much to write, and a healthy disk: there will be room soon."""
+        """Whether the store has too much to write to a working disk: the limit clears soon."""
         limit = self.limit
         return limit is self.address.broker.storage.write_limit and limit.fault is None
 
@@ -149,9 +147,9 @@ class Rejection(NamedTuple):
 def check_admission(
     address: Address, durable: bool, offer: Offer | None = None, body: bytes = b""
 ) -> Rejection | None:
-    """Why a message may not enter ``address`` now, None where it may.
+    """Return why a message may not enter ``address`` now, None if it may.
 
-    Where a policy decides for each message what a full address does with it (`Hooks.full`), it is shown the ``offer``.
+    ``offer`` is for a policy that decides for each message of a full address (`Hooks.full`).
     """
     limit, memory = address.memory_limit, address.memory
     paging = limit.paging
@@ -181,9 +179,9 @@ def check_admission(
 
 
 def _answer(address: Address, offer: Offer, body: bytes) -> FullAnswer:
-    """What the policies of a full address say to one message; None where it may enter all the same."""
+    """Return the answer of the policies of a full address to one message. None: the message may enter."""
     assert address.hooks.full is not None
-    address.broker.write_gathered()  # a policy may look at what is in pages
+    address.broker.write_gathered()  # a policy may read the pages
     offer.body = body
     answer = address.hooks.full(offer)
     offer.body = b""
@@ -209,7 +207,7 @@ def _page_limit(address: Address) -> Rejection | None:
 
 
 def describe_page_limit(address: Address) -> str:
-    """Which limit the pages of an address have reached."""
+    """Return the text for the limit that the pages of an address have reached."""
     settings, pages = address.settings, address.pages
     if pages is not None and 0 <= settings.page_limit_bytes <= pages.bytes:
         return f"Address {address.name} is full: page-limit-bytes {settings.page_limit_bytes}"
@@ -217,10 +215,11 @@ def describe_page_limit(address: Address) -> str:
 
 
 def exceeded_by(loads: Mapping[Address, Sequence[int]], acknowledged: Iterable[Reference]) -> str | None:
-    """Which limit a transaction would break, where the policy is FAIL: the text for its ERROR, None where none.
+    """Return the ERROR text for a transaction that exceeds a limit with the policy FAIL, None if it exceeds none.
 
-    ``loads`` has the bytes of each message that it sends to an address, ``acknowledged`` what it settles. A limit is
-    reached, not passed, as by one message after the other: all but the last of them must leave it unreached.
+    ``loads``: bytes of each message that the transaction sends, by address. ``acknowledged``: references that it
+    settles.
+    As for single SENDs, the last message may reach a limit, and those before it may not.
     """
     bounded = [address for address in loads if _fails(address)]
     if not bounded:
@@ -248,7 +247,7 @@ def exceeded_by(loads: Mapping[Address, Sequence[int]], acknowledged: Iterable[R
 
 @dataclass
 class FreedMemory:
-    """What acknowledgements free of an address's memory."""
+    """Memory of an address that acknowledgements free."""
 
     bytes: int = 0
     messages: int = 0
@@ -256,7 +255,7 @@ class FreedMemory:
 
 def _fails(address: Address) -> bool:
     if address.hooks.full is not None:
-        return False  # which is asked about each message
+        return False  # a policy decides about each message
     pages_fail = address.settings.page_full_policy is PageFullPolicy.FAIL
     return address.policy is FullPolicy.FAIL or (address.policy is FullPolicy.PAGE and pages_fail)
 
@@ -264,7 +263,7 @@ def _fails(address: Address) -> bool:
 def _freed(
     acknowledged: Iterable[Reference],
 ) -> tuple[defaultdict[AddressBase, FreedMemory], Counter[QueueBase]]:
-    """What the acknowledged messages give back to their addresses' memory, and how many each queue has in pages."""
+    """Return the freed memory by address, and the number of acknowledged messages from pages by queue."""
     holders: Counter[Message] = Counter()
     paged: Counter[QueueBase] = Counter()
     freed: defaultdict[AddressBase, FreedMemory] = defaultdict(FreedMemory)
@@ -289,7 +288,7 @@ def _freed(
 def _exceeded(
     of_bytes: str, of_messages: str, limit: MemoryLimit, sizes: Sequence[int], freed: FreedMemory
 ) -> str | None:
-    """Which of two settings is reached before the last of some messages, with its value; None if neither is."""
+    """Return the setting that messages reach before the last one, with its value. None if they reach neither."""
     if sizes and limit.bytes - freed.bytes + sum(sizes[:-1]) >= limit.threshold_bytes:
         return f"{of_bytes} {limit.max_bytes}"
     if sizes and limit.messages - freed.messages + len(sizes) - 1 >= limit.threshold_messages:
@@ -300,7 +299,7 @@ def _exceeded(
 def _exceeded_pages(
     address: Address, sizes: Sequence[int], freed: FreedMemory, settled: Counter[QueueBase]
 ) -> str | None:
-    """The same for the pages of an address, of those messages that exceed its memory."""
+    """Return the ERROR text if the messages that exceed the memory of an address exceed the limits of its pages."""
     limit, pages, settings = address.memory_limit, address.pages, address.settings
     there = left = 0
     if pages is None:
@@ -329,27 +328,27 @@ def _describe_exceeded(address: Address, sizes: Sequence[int], limit: str) -> st
 
 
 def drop(rejection: Rejection) -> None:
-    """Drop a message, as the policy says. Logged once until the address is no longer full."""
+    """Count a message that the policy DROP rejects. Logged once until the address is no longer full."""
     address = rejection.address
     address.dropped_messages += 1
     if rejection.limit is None:
         address.log_pages_full(rejection.describe())
     elif rejection.of_memory:
         address.log_full("messages are dropped")
-    # a full disk is logged once for all addresses
+    # the disk monitor logs a full disk once for all addresses
 
 
 log = logging.getLogger(__name__)
 
-#: The offer of publications whose address has no policy that wants to see one.
+#: The offer of publications to an address without a policy that reads offers.
 NO_OFFER = Offer("", Traits(b""), {})
 
 
 class Publication:
-    """What messages sent with the same headers have in common: where they go and what they carry.
+    """Destination and properties of messages that a producer sends with the same headers.
 
-    ``stored`` messages need the disk and the store as well as memory. ``direct`` messages need nothing but routing:
-    they have no duplicate id, no schedule, and name no queue.
+    ``stored`` messages need the disk and the store as well as memory. ``direct`` messages only need routing: they have
+    no duplicate id and no schedule, and name no queue.
     """
 
     def __init__(
@@ -360,19 +359,19 @@ class Publication:
         schedule: Schedule | None,
     ) -> None:
         self.address = address
-        self.queue = queue  # the one queue it is for (a fully qualified queue name)
+        self.queue = queue  # the only receiver, for a fully qualified queue name
         self.traits = address.mark(traits)
         self.schedule = schedule
         self.stored = traits.durable or address.retained == EVERYWHERE
         self.direct = schedule is None and queue is None and not address.settings.enable_ingress_timestamp
-        self.identifier: bytes | None = None  # of duplicate detection, where the address does that
-        self.offer = NO_OFFER  # as the policies of the address see its messages, where one wants to
+        self.identifier: bytes | None = None  # duplicate id of the present message, None without one
+        self.offer = NO_OFFER  # the message for the policies of the address
 
 
 def publish(broker: Services, publication: Publication, body: bytes) -> Rejection | None:
-    """Admit one message of a producer and route it. Returns why it was not routed, None where it was.
+    """Admit and route one message of a producer. Return the rejection if it was not routed, else None.
 
-    A rejection by BLOCK asks the producer to try again later, one by FAIL is an error; what DROP says has happened.
+    After BLOCK the producer tries again later, FAIL is an error, and with DROP the message was dropped.
     """
     address = publication.address
     limited = (
@@ -391,12 +390,12 @@ def publish(broker: Services, publication: Publication, body: bytes) -> Rejectio
     if address.generation != broker.generation:
         address.rebind()
     queues = address.reaches_all
-    if queues and traits.routing_type is not address.not_for_all:  # as `Address.route`, without a call
+    if queues and traits.routing_type is not address.not_for_all:  # `Address.route` inlined
         address.routed_messages += 1
         tail = make_tail(number, traits.block, body, now, expires)
         body_at = len(tail) - len(body) - TAIL_END
         bytes_suffice = not expires and traits.group is None
-        message: Message | None = None  # made with the first queue that needs one
+        message: Message | None = None  # created for the first queue that needs it
         for queue in queues:
             if bytes_suffice and queue.ready and queue.deliver_tail(traits, tail, body_at):
                 continue
@@ -413,7 +412,7 @@ def publish(broker: Services, publication: Publication, body: bytes) -> Rejectio
 def _publish_checked(
     broker: Services, publication: Publication, body: bytes, limited: bool
 ) -> Rejection | None:
-    """As `publish`, where something may be full (``limited``), or the message needs more than routing."""
+    """Publish a message that needs more than routing, or whose address or broker may be full (``limited``)."""
     address, identifier = publication.address, publication.identifier
     pages, disk, writes = address.pages, broker.disk, broker.storage.write_limit
     if (
@@ -421,7 +420,7 @@ def _publish_checked(
         and pages is not None
         and address.memory_limit.unbounded
         and not (address.copied or pages.empty or disk.full or writes.full)
-    ):  # it needs nothing but routing, while its address pages without a limit
+    ):  # the message only needs routing, and the address pages without a limit
         traits, now = publication.traits, broker.clock.now
         expires = 0
         if traits.requested_expiry or address.changes_expiry:
@@ -452,7 +451,7 @@ def _publish_checked(
 
 
 def _discard_duplicate(address: Address, identifier: bytes) -> Rejection:
-    """Count a message whose duplicate id is known; it is not routed."""
+    """Count a message that is not routed, because its duplicate id is known."""
     count_duplicate(address, identifier)
     return Rejection(address, FullPolicy.DROP, None, "its _AMQ_DUPL_ID was sent before")
 
@@ -460,9 +459,9 @@ def _discard_duplicate(address: Address, identifier: bytes) -> Rejection:
 def publish_committed(
     broker: Services, publication: Publication, body: bytes, rejection: Rejection | None
 ) -> Rejection | None:
-    """As `publish`, for a message of a transaction that is being committed: it neither waits nor fails any more.
+    """Publish a message of a transaction during its commit: the message no longer waits or fails.
 
-    ``rejection`` is what a policy that decides about each message has answered before the commit began.
+    ``rejection`` is the earlier answer of a policy that decides about each message (`Hooks.full`).
     """
     address, identifier = publication.address, publication.identifier
     if address.hooks.full is None:
@@ -470,20 +469,20 @@ def publish_committed(
     if rejection is not None and rejection.policy is FullPolicy.DROP:
         drop(rejection)
         return rejection
-    if identifier is not None and is_known(address, identifier):  # sent by another during the commit
+    if identifier is not None and is_known(address, identifier):  # another producer sent it during the commit
         return _discard_duplicate(address, identifier)
     publish_admitted(broker, publication, body)
     return None
 
 
 def publish_admitted(broker: Services, publication: Publication, body: bytes) -> None:
-    """Route a message that was admitted, and remember its duplicate id, both as one for the store."""
+    """Route an admitted message and remember its duplicate id, in one transaction of the store."""
     address, traits, identifier = publication.address, publication.traits, publication.identifier
     schedule = publication.schedule
     persisted = identifier is not None and is_persisted(address, traits.durable)
     as_one = persisted or (identifier is None and address.copied)  # the message, and its copies or its id
     if as_one:
-        broker.write_gathered()  # what came before is no part of what follows
+        broker.write_gathered()  # earlier messages are not part of this transaction
         broker.storage.begin(len(body) + len(traits.block) + len(identifier or b""))
     try:
         now = broker.clock.now
@@ -504,7 +503,7 @@ def publish_admitted(broker: Services, publication: Publication, body: bytes) ->
 
 
 def with_ingress_timestamp(traits: Traits, now: int) -> Traits:
-    """``traits`` with the time at which the message came (epoch ms); an imported message has it already."""
+    """Return ``traits`` with the arrival time ``now`` (epoch ms), unless an import has set one."""
     block = traits.block
     if b"\n%b:" % INGRESS_TIMESTAMP_STOMP in block:
         return traits
@@ -517,7 +516,7 @@ def with_ingress_timestamp(traits: Traits, now: int) -> Traits:
 
 
 def accepting(address: Address, queue: Queue | None, message: Message) -> Sequence[Queue]:
-    """The queues of an address that a message belongs to; at most ``queue`` where that is given."""
+    """Return the queues of an address that accept a message; with ``queue`` at most that one."""
     if queue is None:
         return address.choose(message)
     return (queue,) if queue.open and (queue.accepts is None or queue.accepts(message)) else ()
@@ -526,7 +525,7 @@ def accepting(address: Address, queue: Queue | None, message: Message) -> Sequen
 def send(
     message: Message, due: Due = 0, recurrence: Recurrence | None = None, queue: Queue | None = None
 ) -> int:
-    """As `route`; a message that nobody gets is a dead letter, where its address says so."""
+    """Route a message. If no queue receives it, it may become a dead letter (`unrouted`)."""
     reached = route(message, due, recurrence, queue)
     if not reached:
         unrouted(message)
@@ -536,14 +535,14 @@ def send(
 def route(
     message: Message, due: Due = 0, recurrence: Recurrence | None = None, queue: Queue | None = None
 ) -> int:
-    """Put an admitted message into the queues it belongs to, and its copies where diverts say; at ``due`` if given.
+    """Put an admitted message into its queues, and its copies into the addresses of diverts; at ``due`` if given.
 
-    It is for ``queue`` alone where that is given (a fully qualified queue name). Returns how many queues it has
-    reached, or 1 where only diverts have copied it.
+    With ``queue`` (a fully qualified queue name) only this queue receives the message. Return the number of queues that
+    received it, or 1 if only diverts have copied it.
     """
     address = as_address(message.address)
     diverted = divert(address, message, due, recurrence) if address.copied else None
-    if diverted:  # by an exclusive one
+    if diverted:  # by an exclusive divert
         return address.count_routed(1)
     queues = accepting(address, queue, message)
     if not queues:
@@ -559,13 +558,13 @@ def enqueue(
     due: Due = 0,
     recurrence: Recurrence | None = None,
 ) -> None:
-    """Put an admitted message into these queues of its address, in memory or by way of pages; at ``due`` if given."""
+    """Put an admitted message into these queues of its address, in memory or through pages; at ``due`` if given."""
     address.count_routed(len(queues))
     pages = pages_for(address) if recurrence is None else None
     if pages is not None:
         distribute(address, pages, message, queues, due)
     elif due:
-        for queue in queues:  # each counts its own repeats
+        for queue in queues:  # each queue counts the repeats separately
             queue.schedule(message, due, None if recurrence is None else replace(recurrence))
     else:
         for queue in queues:
@@ -573,7 +572,7 @@ def enqueue(
 
 
 def unrouted(message: Message) -> None:
-    """No queue accepted a message: it is lost, or a dead letter (``send-to-dla-on-no-route``)."""
+    """Drop a message that no queue accepted, or send it as a dead letter (``send-to-dla-on-no-route``)."""
     address = as_address(message.address)
     if address.settings.send_to_dla_on_no_route:
         _send_dead_letter(message, address.name, address, NO_ROUTE)
@@ -583,7 +582,7 @@ def unrouted(message: Message) -> None:
 
 
 def send_dead_letter(ref: Reference, reason: str = MAX_DELIVERY_ATTEMPTS) -> bool:
-    """Send a copy of a message to the dead-letter-address. False where there is none, or none of its queues took it.
+    """Send a copy of a message to the dead-letter-address. False if it has none, or no queue accepts the copy.
 
     The copy carries the ``reason`` in ``_AMQ_ORIG_REASON``.
     """
@@ -601,7 +600,7 @@ def _send_dead_letter(message: Message, queue: str, address: AddressBase, reason
 
 
 def send_expired(ref: Reference) -> bool:
-    """Send a copy of a message to the expiry-address. False where there is none, or none of its queues took it."""
+    """Send a copy of a message to the expiry-address. False if it has none, or no queue accepts the copy."""
     address, message = ref.queue.address, ref.message
     settings, target = address.settings, address.settings.expiry_address
     if target is None or target == address.name:
@@ -612,10 +611,10 @@ def send_expired(ref: Reference) -> bool:
 
 
 def send_copy(ref: Reference, target: str, *, keep_expiry: bool) -> bool:
-    """Send a copy of a message to the address ``target``, which is created where that is allowed.
+    """Send a copy of a message to the address ``target``, which is created if auto-create allows it.
 
-    The copy expires as the settings of ``target`` say, with ``keep_expiry`` also when the message would have. False
-    where no queue took it.
+    The settings of ``target`` set its expiry; with ``keep_expiry`` the copy requests the expiry of the message. Return
+    False if no queue accepts the copy.
     """
     message, queue = ref.message, as_queue(ref.queue)
     try:
@@ -635,9 +634,9 @@ def send_copy(ref: Reference, target: str, *, keep_expiry: bool) -> bool:
 
 
 def send_notification(broker: Services, event: Event) -> bool:
-    """Send a notification to whoever subscribes to the management-notification-address. False where no queue took it.
+    """Send a notification to the management-notification-address. Return False if no queue accepts it.
 
-    Nothing happens without that address, without a subscription of its own on it, or while it is full.
+    Nothing is sent if that address is missing, has no queues of its own, or is full.
     """
     address = broker.directory.addresses.get(broker.notifications.address)
     if address is None or not address.queues or address.full is not None:
@@ -655,7 +654,7 @@ def send_notification(broker: Services, event: Event) -> bool:
 
 
 class ReplyTo(NamedTuple):
-    """Where a reply goes: an address, or one queue of it, and the destination as the client wrote it."""
+    """Target of a reply: an address, or one queue of it, and the destination as the client wrote it."""
 
     address: str
     queue: str | None
@@ -664,7 +663,7 @@ class ReplyTo(NamedTuple):
 
 
 def send_reply(broker: Services, reply_to: ReplyTo, headers: Mapping[bytes, bytes], body: bytes) -> bool:
-    """Send the reply to a management request. False where its address or queue is gone, or no queue took it."""
+    """Send the reply to a management request. False if its address or queue is missing, or no queue accepts it."""
     address = broker.directory.addresses.get(reply_to.address)
     if address is None:
         return False
@@ -685,7 +684,7 @@ def _send_copy(
     broker = services_of(as_address(message.address))
     address = broker.directory.addresses.get(target)
     if address is None or target in broker.copying_to:
-        return False  # rings that evict into each other would do so for ever
+        return False  # rings that evict into each other would never stop
     now = broker.clock.now
     expires = expiry_time(address.settings, now, requested)
     copy = copy_for(message, queue, address, broker.next_message_number(), now, expires, transfer, reason)
@@ -697,7 +696,7 @@ def _send_copy(
 
 
 def _create_resource(message: Message, target: str, prefix: str, suffix: str) -> None:
-    """auto-create-dead-letter-resources and its like for expiry: one queue for each address of origin."""
+    """Create the queue of an origin (``auto-create-dead-letter-resources``, ``auto-create-expiry-resources``)."""
     origin, directory = message.address.name, services_of(as_address(message.address)).directory
     queue = f"{prefix}{origin}{suffix}"
     if queue in directory.queues:
@@ -727,27 +726,27 @@ class Divert:
     """One divert. Counters are plain integers, named as in management."""
 
     def __init__(self, broker: Services, configuration: DivertConfiguration) -> None:
-        self.copied_messages = 0  # copies that entered a queue, or were sent on by another divert
+        self.copied_messages = 0  # copies that entered a queue, or were copied by another divert
         self.unrouted_messages = 0  # copies that no queue accepted
         self.dropped_messages = 0  # copies that a full address or a policy dropped
-        self.loops = 0  # copies that would have come back to an address that they came from
+        self.loops = 0  # copies not sent because their message came through the forwarding address
         self.broker = broker
         self.name = configuration.name
-        self.logged: set[str] = set()  # forwarding addresses about which something was logged
+        self.logged: set[str] = set()  # forwarding addresses with a logged warning
         self.configure(configuration)
 
     def configure(self, configuration: DivertConfiguration) -> None:
-        """Set or change what it does."""
+        """Apply a configuration."""
         self.configuration = configuration
         kind = configuration.routing_type
-        self.passes = kind is ComponentRoutingType.PASS  # a copy has the routing type of its message
+        self.passes = kind is ComponentRoutingType.PASS  # copies have the routing type of their message
         self.routing_type = RoutingType(kind) if kind in RoutingType.__members__ else None
         self.pattern = Pattern(configuration.address, self.broker.configuration.wildcard)
         self.accepts = compiled_filter(configuration.filter)
         self.logged.clear()
 
     def applies_to(self, address: str) -> bool:
-        """Whether it copies messages of the address of that name."""
+        """Return whether the divert copies messages of the address with this name."""
         if self.broker.configuration.wildcard.routing_enabled:
             return self.pattern.matches(address)
         return self.pattern.text == address
@@ -760,17 +759,17 @@ class Divert:
 
 
 class BoundDivert(Copier):
-    """A divert for one of the addresses that it applies to, with its transformer for that address."""
+    """A divert at one of its addresses, with its transformer for that address."""
 
     def __init__(self, divert: Divert, address: Address) -> None:
         self.divert = divert
-        self.configuration = divert.configuration  # that it was made for
-        self.exclusive = divert.configuration.exclusive  # a message that it copies goes nowhere else
+        self.configuration = divert.configuration  # at the time of creation
+        self.exclusive = divert.configuration.exclusive  # copied messages go nowhere else
         self.transformer = transformer_for(divert.configuration.transformer, address)
         self.targets = [ForwardingAddress(divert, name) for name in divert.configuration.forwarding_address]
 
     def copy(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
-        """Send the copies of a message, scheduled as the message is."""
+        """Send the copies of a message, with its schedule."""
         changes = NO_CHANGES if self.transformer is None else self.transformer.changes(message)
         if changes is None:
             self.divert.dropped_messages += len(self.targets)
@@ -779,29 +778,29 @@ class BoundDivert(Copier):
             target.send(message, changes, due, recurrence)
 
     def forwarding_addresses(self) -> list[Address]:
-        """The existing addresses that get its copies."""
+        """Return the existing addresses that get copies."""
         addresses = self.divert.broker.directory.addresses
         return [addresses[target.name] for target in self.targets if target.name in addresses]
 
     def stop(self) -> None:
-        """It does not apply to the address any more, or the address is deleted."""
+        """Stop the transformer: the divert no longer applies to the address, or the address is deleted."""
         if self.transformer is not None:
             self.transformer.stop()
 
 
 @dataclass(eq=False)
 class ForwardingAddress:
-    """One of the addresses that a divert copies messages to."""
+    """An address that a divert copies messages to."""
 
     _divert: Divert
     name: str
     _address: Address | None = None
     _stamp: int = -1
-    #: the last ones: mostly the next as well
+    #: traits and changes of the latest message, and the traits of its copies: mostly those of the next one too
     _cached: tuple[Traits, HeaderChanges, Traits] | None = None
 
     def address(self, routing_type: RoutingType | None) -> Address | None:
-        """The address, created as for a SEND; None where it cannot be, which is logged."""
+        """Return the address, created as for a SEND. None, and a log line, if that is refused."""
         address = self._address
         if address is not None and address.stamp == self._stamp and not address.deleted:
             return address
@@ -816,7 +815,7 @@ class ForwardingAddress:
         return address
 
     def send(self, message: Message, changes: HeaderChanges, due: Due, recurrence: Recurrence | None) -> None:
-        """Send a copy, and count it."""
+        """Send a copy unless a limit refuses it, and count it."""
         divert = self._divert
         broker = divert.broker
         if self.name in broker.copying_to:
@@ -856,7 +855,7 @@ class ForwardingAddress:
     def _traits(
         self, message: Message, address: Address, routing_type: RoutingType | None, changes: HeaderChanges
     ) -> Traits:
-        """The traits of one copy. What copies of messages with the same traits share is made once."""
+        """Return the traits of one copy. Copies of messages with the same traits share all but the message id."""
         traits, cached = message.traits, self._cached
         if cached is not None and cached[0] is traits and cached[1] is changes:
             shared = cached[2]
@@ -873,17 +872,17 @@ class ForwardingAddress:
 
 
 def offer_of(address: Address, traits: Traits, message: Message) -> Offer | None:
-    """A copy as the policies see it that decide what a full address does; None without such a policy."""
+    """Return the offer of a copy for a policy that decides about each message (`Hooks.full`), None without one."""
     return None if address.hooks.full is None else Offer(address.name, traits, sent_headers(message))
 
 
 def diverts_of(address: Address) -> tuple[BoundDivert, ...]:
-    """The diverts of an address, which knows their base only."""
+    """Return the diverts of an address, whose type there is only `Copier`."""
     return cast("tuple[BoundDivert, ...]", address.diverts)
 
 
 def matching(address: Address, message: Message) -> list[BoundDivert]:
-    """The diverts that copy a message: exclusive ones before all others, which copy nothing then."""
+    """Return the diverts that copy a message: only the exclusive ones, if there are any."""
     found = [
         bound
         for bound in diverts_of(address)
@@ -894,9 +893,9 @@ def matching(address: Address, message: Message) -> list[BoundDivert]:
 
 
 def divert(address: Address, message: Message, due: Due, recurrence: Recurrence | None) -> bool | None:
-    """Make the copies of a message of an address with diverts or retroactive messages, scheduled as the message is.
+    """Copy a message of an address with diverts or retroactive messages. Copies have the schedule of the message.
 
-    Returns True where an exclusive divert has taken the message, else whether there was a copy (False or None).
+    Return True if an exclusive divert took the message, False if it was only copied, None without a copy.
     """
     bound = matching(address, message)
     exclusive = bool(bound) and bound[0].exclusive
@@ -918,10 +917,11 @@ def divert(address: Address, message: Message, due: Due, recurrence: Recurrence 
 
 
 def divert_rejection(address: Address, traits: Traits, body: bytes) -> Rejection | None:
-    """Why a producer may not send a message to ``address`` now, by a limit of an address that gets a copy of it.
+    """Return the rejection of a message by the limits of the forwarding addresses, None if they allow it.
 
-    Only BLOCK and FAIL reject the message itself. Filters are evaluated with the headers of this message, also those of
-    diverts that apply to its copies.
+    Only BLOCK and FAIL reject the message itself. All filters are evaluated with the headers of this message, even
+    those
+    of diverts that apply to its copies.
     """
     if next(_rejections(address, traits, None), None) is None:
         return None
@@ -930,7 +930,7 @@ def divert_rejection(address: Address, traits: Traits, body: bytes) -> Rejection
 
 
 def forwarding_addresses(address: Address, message: Message | None) -> Iterator[Address]:
-    """The existing addresses that get a copy of a message; without one all that may get one."""
+    """Yield the existing addresses that get a copy of a message; without ``message`` those of all diverts."""
     seen = {address}
     waiting = [address]
     while waiting:
@@ -944,7 +944,7 @@ def forwarding_addresses(address: Address, message: Message | None) -> Iterator[
 
 
 def depends_on_message(address: Address) -> bool:
-    """Whether messages sent to ``address`` differ in the addresses that get a copy."""
+    """Return whether the forwarding addresses of ``address`` differ from message to message."""
     return any(
         bound.exclusive or bound.divert.accepts is not None
         for source in (address, *forwarding_addresses(address, None))
@@ -975,7 +975,7 @@ class Diverts:
         self.by_name: dict[str, Divert] = {}
 
     def bind(self, address: Address) -> None:
-        """Give an address the diverts that apply to it. Those that have not changed are as before."""
+        """Update the diverts of an address. Unchanged ones keep their `BoundDivert`."""
         before = {bound.divert: bound for bound in diverts_of(address)}
         found: list[BoundDivert] = []
         for one in self.by_name.values():
@@ -991,27 +991,27 @@ class Diverts:
             bound.stop()
 
     def add(self, configuration: DivertConfiguration) -> None:
-        """A new divert. `bind_all` follows."""
+        """Add a divert. The caller calls `bind_all` after its changes."""
         self.by_name[configuration.name] = Divert(self._broker, configuration)
 
     def remove(self, name: str) -> None:
-        """A divert is deleted. `bind_all` follows."""
+        """Remove a divert. The caller calls `bind_all` after its changes."""
         del self.by_name[name]
 
     def bind_all(self) -> None:
-        """Diverts, or the policies that are their transformers, have changed."""
+        """Update all addresses after a change of diverts, or of policies that are their transformers."""
         for address in self._broker.directory.addresses.values():
             self.bind(address)
 
 
 class Target(NamedTuple):
-    """Where messages go: to all queues of an address that accept them, or to the one queue that is named."""
+    """Target of messages: all queues of an address that accept them, or one named queue."""
 
     address: "Address"  # noqa: UP037 (in quotes: the compiled build would look it up here)
     queue: Queue | None
 
     def describe(self) -> str:
-        """For an error."""
+        """Return the text for an error."""
         return f"address {self.address.name}" if self.queue is None else f"queue {self.queue.name}"
 
 
@@ -1023,7 +1023,7 @@ def move_target(
     check: PermissionCheck,
     user: str | None,
 ) -> Target:
-    """The target that a move or copy names, created where a SEND would create it. Raises `Refused`, `NotFound`."""
+    """Return the target of a move or copy, created if a SEND would create it. Raises `Refused`, `NotFound`."""
     broker = services_of(source)
     broker.directory.check_words(address or "")
     if queue is not None:
@@ -1044,9 +1044,9 @@ def move_target(
 
 
 def retry_target(broker: Services, origin: MessageOrigin, check: PermissionCheck, user: str | None) -> Target:
-    """Where a dead letter goes back to: its queue if that still gets what is sent to its address, else its address.
+    """Return the target of a retry: the original queue if messages to the original address reach it, else the address.
 
-    Raises `Refused`, and `NotFound` where neither exists and the address may not be created.
+    Raises `Refused`, and `NotFound` if neither exists and the address may not be created.
     """
     directory = broker.directory
     check_not_internal(origin.address)
@@ -1060,25 +1060,26 @@ def retry_target(broker: Services, origin: MessageOrigin, check: PermissionCheck
 
 
 def _gets(queue: Queue, address: str) -> bool:
-    """Whether messages sent to an address reach a queue: else its name belongs to a queue of another address now."""
+    """Return whether messages sent to an address reach a queue. If not, another address has a queue of this name."""
     name, wildcards = queue.address.name, services_of(queue).directory.wildcards
     return name == address or name in wildcards.matching(address)
 
 
 @dataclass(eq=False)
 class Mover:
-    """Sends messages of one queue to targets."""
+    """Moves or copies messages of one queue to targets."""
 
     source: Queue
-    remove: bool  # they leave the queue; else they are copied
-    keep_origin: bool = False  # what is retried keeps the headers of its origin
-    _traits: tuple[Traits, Address, Traits] | None = None  # the last ones: mostly the next as well
+    remove: bool  # move the messages; else copy them
+    keep_origin: bool = False  # retried messages keep the headers of their origin
+    _traits: tuple[Traits, Address, Traits] | None = None  # cached: source traits, address, moved traits
 
     def send(self, ref: Reference, target: Target, origin: MessageOrigin | None = None) -> Rejection | bool:
-        """Move or copy one message that is pending or scheduled; with its ``origin`` it is retried.
+        """Move or copy one pending or scheduled message; with its ``origin`` retry it.
 
-        Returns False where it has left its queue, and a `Rejection` where the target is full: the message stays.
-        Raises `Refused` where it cannot go there; it stays as well.
+        Return False if the message has left its queue, a `Rejection` if the target is full. Raises `Refused` if the
+        target
+        does not accept it. A rejected or refused message stays in its queue.
         """
         broker, message = self.source.broker, ref.message
         forwarded, queues, due = self._forwarded(ref, target, origin)
@@ -1095,11 +1096,11 @@ class Mover:
     def _forwarded(
         self, ref: Reference, target: Target, origin: MessageOrigin | None
     ) -> tuple[Message, Sequence[Queue], Due]:
-        """A message as it is about to go to its target, the queues that accept it there, and when."""
+        """Return the message for the target, the queues that accept it, and its due time."""
         address, queue = target
         broker, source = self.source.broker, ref.message
         now = broker.clock.now
-        # a dead letter's time of expiry is that of the dead-letter-address
+        # the expiry of a dead letter comes from the settings of the dead-letter-address
         requested = 0 if origin is not None else source.expires
         expires = expiry_time(address.settings, now, requested)
         message = Message(
@@ -1141,7 +1142,7 @@ class Mover:
         rejection = check_admission(address, message.traits.durable, offer, message.body if offer else b"")
         if rejection is None or rejection.limit is not address.memory:
             return rejection
-        # the broker as a whole is full: what is moved within its memory takes no more of it
+        # the memory of the broker is full, and a move within it adds nothing
         neutral = self.remove and ref.position is None and ref.message.holders == 1
         return None if neutral and not address.memory_limit.full else rejection
 
@@ -1158,7 +1159,7 @@ def _why_not(target: Target) -> str:
 
 
 def take(ref: Reference) -> bool:
-    """Remove a pending or scheduled message from its queue; it counts as acknowledged. False where it has left."""
+    """Remove a pending or scheduled message from its queue, as acknowledged. False if it has left its queue."""
     loaded = loaded_reference(ref)
     if loaded is None:
         return False
@@ -1167,7 +1168,7 @@ def take(ref: Reference) -> bool:
 
 
 def expire(ref: Reference) -> bool:
-    """Expire a pending or scheduled message now, whatever its time. False where it has left its queue."""
+    """Expire a pending or scheduled message now, whatever its expiry. False if it has left its queue."""
     loaded = loaded_reference(ref)
     if loaded is None:
         return False
@@ -1176,9 +1177,9 @@ def expire(ref: Reference) -> bool:
 
 
 def change_priority(ref: Reference, priority: int) -> bool:
-    """Put a pending message with another priority (0 to 9) at the tail of that. False if it has left its queue.
+    """Move a pending message to the end of another priority (0 to 9). False if it has left its queue.
 
-    The message is replaced by a copy with a new number, which was never delivered; all else is as it was.
+    A copy with a new number and no deliveries replaces the message.
     """
     queue, message = as_queue(ref.queue), ref.message
     broker, traits = queue.broker, message.traits
@@ -1196,7 +1197,7 @@ def change_priority(ref: Reference, priority: int) -> bool:
 
 
 def dead_letter(ref: Reference) -> bool:
-    """Send a pending or scheduled message to the dead-letter-address; it counts as killed. False if it has left.
+    """Move a pending or scheduled message to the dead-letter-address, as killed. False if it has left its queue.
 
     Raises `Refused` if no queue takes the dead letter: the message stays.
     """
@@ -1209,7 +1210,7 @@ def dead_letter(ref: Reference) -> bool:
             raise Refused(f"dead-letter-address {target} has no queue for message {ref.message.number}")
         loaded = loaded_reference(ref)
         if loaded is None:
-            return True  # its own copy has evicted it
+            return True  # the copy evicted it from the same ring
         queue.detach(loaded)
         queue.messages_killed += 1
         if queue.hooks.dead_lettered is not None:
@@ -1219,11 +1220,11 @@ def dead_letter(ref: Reference) -> bool:
 
 
 def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead | None]:
-    """The messages with these numbers that are pending, scheduled or in delivery; None where nothing was found yet.
+    """Yield the pending, scheduled or delivering messages with these numbers, and None after each step without one.
 
-    What is found is removed from ``numbers``.
+    Removes the found ones from ``numbers``.
     """
-    for _ in range(2):  # what was on disk may come to memory meanwhile
+    for _ in range(2):  # messages on disk may be loaded during the search
         in_memory = chain(
             queue.dispatcher.snapshot(),
             list(queue.scheduled.values()),
@@ -1246,12 +1247,12 @@ def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead |
                 yield found
 
 
-#: What a SEND in a transaction costs beyond its body and its headers: the step, and what is kept of its frame. Measured
-#: (benchmarks.micro.sizes): 300 where all have the same headers, and more where they have not.
+#: Bytes that a SEND in a transaction counts besides its body and headers: the step, and the data of its frame. Measured
+#: (benchmarks.micro.sizes): 300 if all have the same headers, else more.
 STEP_OVERHEAD = 400
 
 
-#: Does something now; or gives an iterator that does it in steps, where it is about many messages.
+#: Part of a commit: acts at once, or for many messages returns an iterator that acts in steps.
 Step = Call
 Undo = Callable[[], "list[Reference]"]
 Question = Callable[[], "Rejection | None"]
@@ -1262,30 +1263,30 @@ COMMITS = "commits"
 
 
 class Transaction:
-    """Sends, acknowledgements and refusals, in order, none of which has happened yet.
+    """The SENDs, ACKs and NACKs of an open transaction, in order. They take effect with `commit`.
 
-    Acknowledged messages stay in delivery until `commit`. After `rollback` their consumer has them as before,
-    delivered and unacknowledged; when the connection is lost they are back in their queues.
+    Acknowledged messages stay in delivery until then. After `rollback` they are delivered and unacknowledged again, as
+    before; if the connection is lost they return to their queues.
     """
 
     def __init__(self, broker: Services, held: ByteQuota | None = None) -> None:
-        """``held`` counts what its connection holds, where it belongs to one."""
-        self.durable = False  # some message in it is
+        """``held``: the quota of the connection; without one the quota of all transactions."""
+        self.durable = False  # whether it sends a durable message
         self._broker = broker
         self._quota = held or broker.transaction_bytes
         self.bytes = 0
         self._steps: list[Step] = []
-        #: in delivery until the commit; what comes back if the connection is lost
+        #: acknowledged or refused, in delivery until the commit; requeued if the connection is lost
         self.returns: list[Reference] = []
         self._undo: list[Undo] = []
-        #: to where each message is sent, and its bytes
+        #: address and bytes of each message
         self._sends: list[tuple[Callable[[], Address], int]] = []
-        #: what else gets a copy of such a message, with its bytes
+        #: addresses that diverts copy a message to, and its bytes
         self._diverted: list[tuple[Callable[[], Iterable[Address]], int]] = []
         self.acknowledged: list[Reference] = []
-        self.questions: list[Question] = []  # whether a message may enter, where that depends on each
-        self.claims: list[Claim] = []  # addresses and the ids by which they know duplicates
-        self._cancels: list[Callable[[str], None]] = []  # of sends about which somebody wants to know
+        self.questions: list[Question] = []  # admission checks that depend on the message
+        self.claims: list[Claim] = []  # addresses and duplicate ids
+        self._cancels: list[Callable[[str], None]] = []  # callbacks for sends that will not happen
 
     def send(
         self,
@@ -1299,13 +1300,14 @@ class Transaction:
         cancel: Callable[[str], None] | None = None,
         diverted: Callable[[], Iterable[Address]] | None = None,
     ) -> None:
-        """``step`` sends a message of ``size`` bytes to what ``address`` names at the time of the commit.
+        """Add a SEND. At the commit ``step`` sends a message of ``size`` bytes to the address that ``address`` returns.
 
-        ``ask`` is asked before the commit begins whether anything stands in its way, and ``claim`` which id no
-        message to that address may have had before. ``cancel`` is called with the reason if nothing comes of it.
-        ``diverted`` names the addresses that diverts send a copy to.
+        Before the commit, ``ask`` returns a rejection if a limit stops the message, ``claim`` returns its address and
+        duplicate id, and ``diverted`` the addresses that diverts copy it to. ``cancel`` is called with the reason if
+        the
+        message will not be sent.
 
-        Raises `LimitReached` where the transactions of its connection, or all of them, hold too much.
+        Raises `LimitReached` if the transactions of the connection, or all transactions, hold too many bytes.
         """
         held = size + STEP_OVERHEAD
         self._quota.reserve(held)
@@ -1323,15 +1325,15 @@ class Transaction:
             self._diverted.append((diverted, size))
 
     def loads(self) -> dict[Address, list[int]]:
-        """What `commit` will send to each address: the bytes of each message, in order.
+        """Return the bytes of each message that `commit` will send, in order, by address.
 
-        Raises `Refused` where one cannot be sent to any more.
+        Raises `Refused` if an address no longer accepts messages.
         """
         loads: dict[Address, list[int]] = {}
         last: Address | None = None
         for named, size in self._sends:
             address = named()
-            if address is not last:  # most go where the one before goes
+            if address is not last:  # consecutive messages mostly have the same address
                 last, add = address, loads.setdefault(address, []).append
             add(size)
         for diverted, size in self._diverted:
@@ -1340,7 +1342,10 @@ class Transaction:
         return loads
 
     def duplicate(self) -> tuple[Address, bytes] | None:
-        """The first message of it that was sent before, or twice in it. Raises as `loads` does."""
+        """Return address and id of the first duplicate of an earlier message or within the transaction, else None.
+
+        Raises `Refused` like `loads`.
+        """
         claimed: set[tuple[Address, bytes]] = set()
         for claim in self.claims:
             address, identifier = claim()
@@ -1352,25 +1357,25 @@ class Transaction:
         return None
 
     def acknowledge(self, refs: list[Reference], undo: Undo) -> None:
-        """These were taken care of. ``undo`` makes them unacknowledged again; it returns those that nobody has now."""
+        """Add an ACK. ``undo`` makes its messages unacknowledged, and returns those whose consumer has left."""
         self.returns += refs
         self.acknowledged += refs
         self._steps.append(lambda: settling(refs))
         self._undo.append(undo)
 
     def refuse(self, refs: list[Reference], consumer: Consumer, undo: Undo) -> None:
-        """These could not be dealt with. For ``undo`` see `acknowledge`."""
+        """Add a NACK. For ``undo`` see `acknowledge`."""
         self.returns += refs
         self._steps.append(lambda: self._returning(refs, consumer))
         self._undo.append(undo)
 
     def commit(self) -> None:
-        """Do it all, as one fact for the store; where it is much, in slices, one transaction after the other."""
-        self._let_go()  # now: its connection may end before the commit does
+        """Execute all steps as one transaction of the store. Long ones run in time slices, one after the other."""
+        self._let_go()  # now: the connection may end before the commit does
         self._broker.background.run(self._commit(), COMMITS)
 
     def when_done(self, call: Call) -> None:
-        """Call once `commit` or `rollback` is done, one of which was called already."""
+        """Call ``call`` when the earlier `commit` or `rollback` has ended."""
         self._broker.background.after(COMMITS, call)
 
     def _commit(self) -> Iterator[None]:
@@ -1386,7 +1391,7 @@ class Transaction:
             queue.delete_if_unused()  # its consumer left before the commit
 
     def cancel(self, reason: str) -> None:
-        """Nothing that was sent in it will happen: notify those who want to know, once."""
+        """Call the ``cancel`` callbacks of all SENDs, once: they will not be sent."""
         for _ in self._cancelling(reason):
             pass
 
@@ -1397,9 +1402,9 @@ class Transaction:
             yield
 
     def rollback(self) -> None:
-        """Do nothing of it. What was acknowledged stays with its consumer; where that has left, it comes back.
+        """Drop all steps. Acknowledged messages stay with their consumer, or are requeued if it has left.
 
-        In slices, as `commit`.
+        Long rollbacks run in time slices, like `commit`.
         """
         self._let_go()
         self._broker.background.run(self._rollback(), COMMITS)
@@ -1415,7 +1420,7 @@ class Transaction:
         requeue(left, None, failed=False)
 
     def _returning(self, refs: list[Reference], consumer: Consumer) -> Iterator[None]:
-        """Hand what was refused back to its queues; done when it is there, as the commit is one fact for the store."""
+        """Requeue refused messages. Ends when they are in their queues: the commit is one transaction of the store."""
         waiting = {ref.queue for ref in refs}
         requeue(refs, consumer, failed=True)
         for queue in list(waiting):
@@ -1424,7 +1429,7 @@ class Transaction:
             yield
 
     def forget(self) -> None:
-        """Its connection is gone, and what it had acknowledged is back: nothing of it will happen."""
+        """Drop all steps: the connection is lost, and its acknowledged messages are requeued."""
         self.returns = []
         self._forget()
 
@@ -1448,13 +1453,13 @@ class Transaction:
 
 
 def settling(refs: list[Reference]) -> Iterator[None]:
-    """Acknowledge references of any queues, one with each step."""
+    """Settle references of any queues, one in each step."""
     for ref in refs:
         ref.queue.settle(ref)
         yield
 
 
 def requeue(refs: list[Reference], consumer: Consumer | None, *, failed: bool) -> None:
-    """Hand references of any queues back to them."""
+    """Requeue references of any queues."""
     for queue in dict.fromkeys([as_queue(ref.queue) for ref in refs]):
         queue.requeue([ref for ref in refs if ref.queue is queue], consumer, failed=failed)
