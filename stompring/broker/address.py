@@ -382,9 +382,7 @@ class Address(AddressBase):
         self.times_paged = 0
         self.queues: dict[str, Queue] = {}
         self.diverts: tuple[Copier, ...] = ()  # diverts that copy its messages
-        self.retroactive: RetroactiveMessages | None = (
-            None  # its last messages, for new queues
-        )
+        self.retroactive: RetroactiveMessages | None = None  # its last messages, for new queues
         self.copied: bool  # has diverts or retroactive messages
         self.auto_created = False
         self.configured = False
@@ -402,7 +400,7 @@ class Address(AddressBase):
         self.history: History | None = None  # None if it is not sampled
         self.turn = 0  # round-robin index of its anycast queues
         self.stamp = (
-            0  # incremented with each change of its queues or permissions: sessions then plan their SENDs again
+            0  # incremented with each change of its queues or permissions: outdates the plans of SENDs
         )
         self.generation = -1  # `AddressServices.generation` of the bindings
         self._logged_full = False

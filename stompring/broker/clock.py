@@ -1,15 +1,12 @@
-"""Time as the broker sees it, work in slices of it, and recurrence.
+"""Clocks of the broker, background work in time slices, and recurrence of scheduled messages.
 
-Time as the broker sees it: one reading per read of a socket, the reactor's ``callLater``, and the local time zone.
+Clocks: one reading for each read of a socket, the reactor's ``callLater``, and the local time zone. The *wall clock* is
+for people, headers and files; it jumps when it is set. The *steady clock* is for intervals; it never jumps.
 
-There are two clocks. The *wall clock* is for people, headers and files; it jumps when somebody sets it. The *steady
-clock* is for intervals; it never jumps.
-
-Work on many messages at once, in slices of the reactor's time: between two of them everybody else is served.
-
-A job is an iterator: each step does a little, a message's worth, and leaves everything in order. What is small is done
-at once, as if it were no job. Jobs with one key (a queue) are done one after the other, in the order they came; those
-with different keys take turns.
+Background work: long work on many messages, in time slices of the reactor. The broker serves all connections between
+two slices. A job is an iterator: each step handles about one message, and leaves a consistent state. A short job ends
+within `Background.run`. Jobs with the same key (a queue) run one after the other, in order; jobs with different keys
+run round robin.
 
 Scheduled delivery: delay or time, period and repeat, or a cron expression (Artemis, ActiveMQ Classic).
 """
@@ -30,7 +27,7 @@ from mypy_extensions import mypyc_attr
 
 from stompring.errors import Refused
 
-#: Something to do later.
+#: A callback without arguments.
 Call = Callable[[], object]
 
 #: A clock, in seconds.
@@ -45,7 +42,7 @@ class Timer(Protocol):
 
 
 class ScheduledTimer(NamedTuple):
-    """A `Timer` where a scheduler of the standard library is the reactor."""
+    """The `Timer` of a reactor that is a scheduler of the standard library."""
 
     scheduler: sched.scheduler
     event: sched.Event
@@ -58,7 +55,7 @@ class ScheduledTimer(NamedTuple):
 
 
 def cancel(timer: Timer | None) -> None:
-    """Cancel a timer, if there is one that has not rung."""
+    """Cancel a timer, if it is given and has not fired."""
     if timer is not None and timer.active():
         timer.cancel()
 
@@ -70,26 +67,26 @@ class Reactor(Protocol):
     def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> Any: ...
 
 
-#: Milliseconds after which a jump of the wall clock is known at the latest.
+#: Maximum milliseconds until the broker notices a jump of the wall clock.
 NOTICED = 1000
 
 
 @mypyc_attr(native_class=False)
 class FromNow(int):
-    """A due time (epoch ms) that was a delay: due when so much time has passed, whatever the wall clock is set to.
+    """A due time (epoch ms) from a delay. The message is due after the delay, even if the wall clock is set.
 
-    ``steady`` is that moment on the steady clock. The number itself is right as long as the wall clock is not set.
+    ``steady`` is the due time on the steady clock. The number itself is right unless the wall clock is set.
     """
 
     steady: int
 
 
-#: A due time: `FromNow`, or epoch ms as a plain int. Compiled code makes a plain one of everything declared as int.
+#: A due time: `FromNow`, or epoch ms as an int. Declared as int, compiled code would convert `FromNow` to a plain int.
 Due = Any
 
 
 class Clock:
-    """Epoch milliseconds, read once per socket read or timer and shared by all that happens in it."""
+    """The wall clock in epoch milliseconds, read once for each socket read or timer."""
 
     now: int
     steady: Clock
@@ -102,7 +99,7 @@ class Clock:
         self.refresh()
 
     def refresh(self) -> int:
-        """Read the time anew, on both clocks."""
+        """Read both clocks. Return the time of this clock (ms)."""
         steady = self.steady
         if steady is not self:
             steady.now = int(self.reactor.seconds() * 1000)
@@ -112,8 +109,8 @@ class Clock:
     def call_at(self, due: int, call: Call) -> Timer:
         """Call ``call`` at ``due`` (ms of this clock).
 
-        It may come early, on a wall clock that can be set at any time: the callee compares with `refresh`, and asks
-        again. On the steady clock it may come a little early.
+        The call may be early, on a wall clock by any time: its timer runs at most `NOTICED` ms. The callee compares
+        ``due`` with `refresh`, and sets the timer again.
         """
         delay = max(0, due - self.refresh())
         if self.steady is not self:
@@ -122,18 +119,18 @@ class Clock:
         return timer
 
     def from_now(self, delay: int) -> FromNow:
-        """The due time after a delay (ms)."""
+        """Return the due time after a delay (ms)."""
         due = FromNow(self.now + delay)
         due.steady = self.steady.now + delay
         return due
 
     def soon(self, call: Call) -> None:
-        """Call ``call`` after what is going on now."""
+        """Call ``call`` in the next iteration of the reactor."""
         self.reactor.callLater(0, call)
 
 
 class SteadyClock(Clock):
-    """The steady clock of a reactor that has both: milliseconds since some moment. Read together with the other."""
+    """The steady clock of a reactor with two clocks, in milliseconds since a fixed moment, read with the wall clock."""
 
     def __init__(self, base: Clock) -> None:
         self._base = base
@@ -142,28 +139,26 @@ class SteadyClock(Clock):
         self.now = 0
 
     def refresh(self) -> int:
-        """See `Clock.refresh`."""
         self._base.refresh()
         return self.now
 
 
 class LocalZone(tzinfo):
-    """Asks the C library, as ``TZ`` or /etc/localtime say."""
+    """The local time zone of the C library (``TZ`` or /etc/localtime)."""
 
     def utcoffset(self, moment: datetime | None) -> timedelta | None:
-        """See tzinfo; ``fold`` tells the two passes of a repeated hour apart."""
+        """See tzinfo; ``fold`` distinguishes the two passes of a repeated hour."""
         return None if moment is None else moment.replace(tzinfo=None).astimezone().utcoffset()
 
     def dst(self, moment: datetime | None) -> timedelta | None:
-        """Not known apart from `utcoffset`."""
+        """None: only `utcoffset` is known."""
         return None
 
     def tzname(self, moment: datetime | None) -> str | None:
-        """Cron expressions need no name."""
+        """None: cron expressions need no name."""
         return None
 
     def fromutc(self, moment: datetime) -> datetime:
-        """See tzinfo."""
         return datetime.fromtimestamp(moment.replace(tzinfo=UTC).timestamp()).replace(tzinfo=self)
 
 
@@ -172,16 +167,16 @@ LOCAL = LocalZone()
 
 log = logging.getLogger(__name__)
 
-#: Seconds of work at a time, after which the reactor serves everybody else.
+#: Time slice of background jobs, in seconds. The reactor serves all connections between two slices.
 SLICE = 0.001
 
-#: Steps in one turn of the reactor that are done without a look at the time.
+#: Number of steps in one iteration of the reactor that run without reading the clock.
 LEAST = 4
 
-#: Steps of one key, after which another has its turn.
+#: Number of steps of one key before the next key.
 STEPS = 16
 
-#: Things that are let go of in one step of `Background.discard`.
+#: Number of objects that `Background.discard` frees in one step.
 HANDFUL = 32
 
 Job = Iterator[object]
@@ -194,21 +189,21 @@ class Background:
         self.now = now
         self.least = LEAST
         self._clock = clock
-        self._lines: OrderedDict[object, deque[Job]] = OrderedDict()  # by key, the next in turn first
+        self._lines: OrderedDict[object, deque[Job]] = OrderedDict()  # by key, the next to run first
         self._called = False
-        self._steps = 0  # in this turn of the reactor, up to ``least``
+        self._steps = 0  # in this iteration of the reactor, up to ``least``
         self._end = 0.0
 
     def __len__(self) -> int:
-        """Jobs that are not done."""
+        """Return the number of unfinished jobs."""
         return sum(map(len, self._lines.values()))
 
     def __contains__(self, key: object) -> bool:
-        """Whether jobs with this key are not done."""
+        """Return whether a job with this key is unfinished."""
         return key in self._lines
 
     def run(self, job: Job, key: object = None) -> None:
-        """Do ``job``: as much of it as there is time for at once, the rest later. What it raises at once is raised."""
+        """Run ``job``: now until the time slice ends, the rest later. Exceptions of the first part are raised."""
         if key is None:
             key = job
         line = self._lines.get(key)
@@ -224,25 +219,25 @@ class Background:
                 self._call()
 
     def after(self, key: object, call: Call) -> None:
-        """Call once all jobs with this key that were begun so far are done."""
+        """Call ``call`` when all present jobs with this key are finished."""
         self.run(_then(call), key)
 
     def discard(self, things: list[Any]) -> None:
-        """Let go of many objects, the last references to which are in ``things``, which is empty in the end."""
+        """Free many objects in slices, by emptying ``things``, which has the last references to them."""
         self.run(_let_go(things))
 
     def abandon(self) -> None:
-        """Forget all jobs: the broker stops."""
+        """Drop all jobs: the broker stops."""
         self._lines.clear()
 
     def finish(self, seconds: float = inf) -> None:
-        """Do all that is left, or so much of it as ``seconds`` are enough for: the broker stops."""
+        """Run all remaining jobs for at most ``seconds``: the broker stops."""
         end = self.now() + seconds
         while self._lines and self.now() < end:
             self._go_on(self._next_key())  # one may wait for another
 
     def _next_key(self) -> object:
-        """The key whose turn it is, from now on the last in turn."""
+        """Return the next key, and move it to the end of the order."""
         key: object = next(iter(self._lines))
         self._lines.move_to_end(key)
         return key
@@ -257,7 +252,7 @@ class Background:
             self._steps += 1
             if self._steps == self.least:
                 self._end = self.now() + SLICE
-                self._call()  # the next turn begins anew
+                self._call()  # resets the count in the next iteration
             return True
         return self.now() < self._end
 
@@ -292,7 +287,7 @@ class Background:
     def _go_on(self, key: object) -> None:
         try:
             self._step(key)
-        except Exception:  # the other jobs go on
+        except Exception:  # the other jobs continue
             log.exception("background job failed")
 
 
@@ -307,53 +302,54 @@ def _let_go(things: list[Any]) -> Job:
         yield None
 
 
-#: Least seconds in one turn of the reactor for the delivery of backlogs, of all queues together, and most.
+#: Shortest and longest time slice, in seconds, for the delivery of backlogs of all queues in one iteration of the
+#: reactor.
 DELIVERY_SLICE, LONGEST_DELIVERY_SLICE = 0.0005, 0.005
 
-#: The same for frames that take long, of all connections together.
+#: Shortest time slice, in seconds, for long frames of all connections in one iteration of the reactor.
 FRAME_SLICE = 0.001
 
-#: Of the time that everything else took since the last slice: that part is a slice, where it is more than the least.
+#: Length of a slice as a fraction of the time of all other work since the last slice, within the two limits.
 DELIVERY_SHARE = 0.1
 
-#: Deliveries of one queue between two looks at the time; a shorter backlog is always delivered at once.
+#: Deliveries of one queue between two readings of the clock; a shorter backlog is always delivered at once.
 DELIVERIES = 16
 
-#: Deliveries for each call while a queue waits for its next slice: more than one, so that a backlog shrinks however
-#: fast messages arrive.
+#: Deliveries for each call while a queue waits for its next slice: two, so that a backlog shrinks even if each call
+#: adds a message.
 DELIVERIES_BETWEEN = 2
 
 
 class Effort:
-    """Counts the steps of work that may make one frame take long: words of wildcard addresses, selectors evaluated,
-    consumers passed over, queues created. A step takes less than a microsecond."""
+    """Counts the steps of work that can make a frame slow: words of wildcard addresses, selectors evaluated, consumers
+    passed over, queues created. A step takes less than a microsecond."""
 
     steps = 0
 
 
 class Slices:
-    """Does long work of one kind in slices of the reactor's time, which all who have such work share, round robin:
-    queues that deliver a backlog, connections with frames that take long.
+    """Time slices of the reactor for long work of one kind, shared round robin: by queues that deliver a backlog, or by
+    connections with long frames.
 
-    A turn's slice begins with the first look at the time, so that what is short costs nothing. ``now`` is a clock
-    that only goes forward, in seconds; ``least`` are the seconds of a slice.
+    The slice of an iteration of the reactor begins with the first call of `is_over`, so that short work does not read
+    the clock. ``now`` is a steady clock in seconds, ``least`` the shortest slice in seconds.
     """
 
     def __init__(self, clock: Clock, now: Seconds, least: float) -> None:
         self.now = now
-        self.exhausted = False  # the slice of this turn is used up: what is not short waits for the next one
+        self.exhausted = False  # the slice of this iteration is used up: long work waits for the next one
         self._clock = clock
         self._least = least
         self._line: deque[Call] = deque()
-        self._open = False  # a slice has begun in this turn
+        self._open = False  # a slice has begun in this iteration
         self._end = 0.0
 
     def __len__(self) -> int:
-        """Calls that wait for a later turn."""
+        """Return the number of deferred calls."""
         return len(self._line)
 
     def is_over(self) -> bool:
-        """Whether the slice of this turn is used up. It begins with the first call."""
+        """Return whether the slice of this iteration is used up. The first call begins the slice."""
         if not self._open:
             self._begin(self._least)
         elif self.now() >= self._end:
@@ -361,7 +357,7 @@ class Slices:
         return self.exhausted
 
     def defer(self, go_on: Call) -> None:
-        """Call ``go_on`` in a later turn, in which it looks at the time again."""
+        """Call ``go_on`` in a later iteration, within a new slice."""
         self._line.append(go_on)
         if not self._open:
             self._begin(self._least)
@@ -387,17 +383,17 @@ class Slices:
 
 FOREVER = -1
 
-#: Characters of a cron expression: every minute of an hour by its number is 170. Longer ones only take time to read.
+#: Maximum length of a cron expression in characters; all minutes of an hour by number are 170.
 LONGEST_CRON = 1000
 
 
 @dataclass(slots=True)
 class Recurrence:
-    """What is left to do after the next delivery.
+    """The deliveries of a scheduled message after the next one. Raises `Refused` for an invalid ``cron``.
 
     ``period`` (ms) and ``repeat`` (times after the first, `FOREVER` for no end) are AMQ_SCHEDULED_PERIOD and
     AMQ_SCHEDULED_REPEAT. With ``cron`` (five fields, the broker's local time) each cron time starts such a series
-    anew after ``delay`` ms.
+    after ``delay`` ms.
     """
 
     period: int = 0
@@ -410,10 +406,10 @@ class Recurrence:
             try:
                 if len(self.cron) > LONGEST_CRON:
                     raise CronSimError(f"Longer than {LONGEST_CRON} characters")
-                if not self.cron.isascii():  # blanks of other scripts would count as such
+                if not self.cron.isascii():  # `str.split` would accept blanks of other scripts
                     raise CronSimError("Not ASCII")
                 if len(self.cron.split()) != 5:
-                    raise CronSimError("Wrong number of fields")  # the library would take six, with seconds
+                    raise CronSimError("Wrong number of fields")  # the library would accept six, with seconds
                 CronSim(self.cron, datetime.now())
             except CronSimError as fault:
                 raise Refused(
@@ -423,26 +419,26 @@ class Recurrence:
                 ) from None
 
     def next_cron(self, now: int) -> int | None:
-        """The next cron time after ``now`` (epoch ms), None when there never is one."""
+        """Return the next cron time after ``now`` (epoch ms), None if there is none."""
         assert self.cron is not None
         try:
-            # with a zone that knows its changes to and from summer time, a run is neither skipped nor doubled
+            # a zone with its changes of summer time: no cron time is skipped or doubled
             following = next(CronSim(self.cron, datetime.fromtimestamp(now / 1000, LOCAL)))
             return int(following.timestamp() * 1000)
-        except (StopIteration, OverflowError):  # the latter: nothing more before the year 10000
+        except (StopIteration, OverflowError):  # OverflowError: no time before the year 10000
             return None
 
     @property
     def series(self) -> Recurrence | None:
-        """What one cron time starts, None when it is one message at once, or there is no cron expression."""
+        """The series that one cron time starts; None if it is one message without delay, or without ``cron``."""
         if self.cron is None or (self.delay <= 0 and self.repeat == 0):
             return None
         return Recurrence(self.period, self.repeat)
 
     def advance(self, due: int, now: int) -> int | None:
-        """The due time after the one that has just come (epoch ms); None when it was the last.
+        """Return the due time (epoch ms) after ``due``, None if ``due`` was the last. Counts one repeat.
 
-        Times that were missed (a suspended machine) are not made up for: the next one lies after ``now``.
+        Missed times (a suspended machine) are skipped: the next one is not before ``now``.
         """
         if self.cron is not None:
             return self.next_cron(max(due, now))
@@ -457,7 +453,7 @@ class Recurrence:
 
 
 class Schedule:
-    """When messages with the same headers are delivered. A delay or time of 0 or below means "now", as in Artemis."""
+    """The delivery time of messages with the same headers. A time or delay of 0 or below means "now", as in Artemis."""
 
     def __init__(self, due: int, delay: int, recurrence: Recurrence | None) -> None:
         self.due = max(0, due)  # epoch ms (AMQ_SCHEDULED_TIME)
@@ -465,7 +461,7 @@ class Schedule:
         self.recurrence = recurrence
 
     def due_at(self, clock: Clock) -> Due:
-        """When a message sent now is delivered, 0 for at once. A time wins over a delay."""
+        """Return the due time of a message sent now, 0 for at once. A time has precedence over a delay."""
         recurrence = self.recurrence
         if self.due:
             return self.due

@@ -1,19 +1,19 @@
-"""Addresses and queues by name: how they are found, created and deleted, and how many there may be.
+"""The directory of addresses and queues: lookup by name, creation, deletion and limits.
 
-Resource limits: how many addresses, queues and sessions there may be, in total and per user (Artemis).
+Resource limits: the maximum numbers of addresses, queues and sessions, in total and per user (Artemis).
 
-They are checked when a client or an administrator creates one. What broker.xml configures, what a store recovers, and
-queues for dead letters and expired messages are always created; they count all the same.
+They apply when a client or an administrator creates an address or queue. Those of broker.xml, those that a store
+recovers, and queues for dead letters and expired messages are always created, and count as well.
 
-Auto-creation: addresses and queues that are created because a client sends or subscribes.
+Auto-creation: addresses and queues that a SEND or SUBSCRIBE creates.
 
-The type of an address is what the client asks for (header or prefix), else what the address has, else
-``default-address-routing-type``. A client that asks for none never changes an address (Artemis turns an anycast
-address into a mixed one there); one that does may add a type where ``auto-create-addresses`` is on.
+The routing type is the one that the client requests (header or prefix), else that of the address, else
+``default-address-routing-type``. A client that requests a type may add it to the address if ``auto-create-addresses``
+is on. A client without a request never changes an address (in Artemis it makes an anycast address a mixed one).
 
 Auto-deletion: unused queues and addresses are deleted (Artemis, auto-delete-queues, auto-delete-addresses).
 
-Addresses and queues by name, and the wildcard addresses that match a concrete one.
+Wildcard addresses: their queues also receive the messages of the addresses that match.
 """
 
 from __future__ import annotations
@@ -57,31 +57,31 @@ from .ports import NoStorage
 from .queue import Queue
 from .reference import QueueAttributes, expiry_time
 
-#: Characters of a name in an error.
+#: Maximum number of characters of a name in an error.
 SHOWN = 200
 
 
-#: Bytes of a subscription: one to a topic, with its queue (``benchmarks/micro/sizes.py``).
+#: Bytes of a subscription to a topic, with its queue (``benchmarks/micro/sizes.py``).
 SUBSCRIPTION_SIZE = 3 * 1024
 
-#: Bytes of a compiled selector, and those for each character of its text: of many short terms it needs 34.
+#: Bytes of a compiled selector, fixed and for each character of its text: one with many short terms needs 34.
 SELECTOR_SIZE, SELECTOR_FACTOR = 2 * 1024, 40
 
 
 def subscription_size(selector: str | None) -> int:
-    """Bytes that a subscription counts for in ``global-max-subscription-size``."""
+    """Return the bytes that a subscription counts in ``global-max-subscription-size``."""
     return SUBSCRIPTION_SIZE + (0 if selector is None else SELECTOR_SIZE + SELECTOR_FACTOR * len(selector))
 
 
 @dataclass
 class SubscriptionMemory:
-    """``global-max-subscription-size``: the memory of all subscriptions, -1 for no limit."""
+    """The memory of all subscriptions and its limit, ``global-max-subscription-size`` (bytes, -1 for no limit)."""
 
     limit: int
     bytes: int = 0
 
     def check(self, size: int) -> None:
-        """Check that one of ``size`` bytes may begin. Raises `LimitReached`."""
+        """Check that a subscription of ``size`` bytes fits. Raises `LimitReached`."""
         if 0 <= self.limit < self.bytes + size:
             raise LimitReached(
                 f"All subscriptions hold {self.bytes} bytes, this one needs {size}, and the limit is {self.limit} "
@@ -91,16 +91,16 @@ class SubscriptionMemory:
 
 
 class ResourceLimits:
-    """The limits in force, and the sessions and queues of each user."""
+    """The resource limits, and the numbers of sessions and queues of each user."""
 
     def __init__(self, configuration: BrokerConfiguration, directory: Directory) -> None:
         self._directory = directory
         self.sessions: Counter[str] = Counter()
-        self.queues: Counter[str] = Counter()  # by their attribute ``user``: kept by the directory
+        self.queues: Counter[str] = Counter()  # by their attribute ``user``
         self.apply(configuration)
 
     def apply(self, configuration: BrokerConfiguration) -> None:
-        """Put new limits in force. What exceeds them stays."""
+        """Apply new limits. Existing addresses, queues and sessions stay, even beyond a limit."""
         self._max_queues = configuration.global_max_queues
         self._max_addresses = configuration.global_max_addresses
         self._max_wildcard_words = configuration.global_max_wildcard_words
@@ -123,7 +123,7 @@ class ResourceLimits:
         self.sessions[user] += 1
 
     def leave(self, user: str | None) -> None:
-        """A session that `enter` has counted has ended."""
+        """Subtract an ended session that `enter` has counted."""
         if user is not None:
             self._less(self.sessions, user)
 
@@ -164,7 +164,7 @@ class ResourceLimits:
             )
 
     def owner(self, before: str | None, now: str | None) -> None:
-        """A queue belongs to the user ``now``, and no longer to ``before``; None: to no user."""
+        """Count a queue for the user ``now`` instead of ``before``; None: no user."""
         if before != now:
             if before is not None:
                 self._less(self.queues, before)
@@ -179,13 +179,13 @@ class ResourceLimits:
 
 
 class PermissionCheck(Protocol):
-    """Raises `Refused` where a user lacks a permission on an address, or on one queue of it."""
+    """Raises `Refused` if a user lacks a permission on an address, or on one queue of it."""
 
     def __call__(self, permission: PermissionType, address: str, queue: str | None = None, /) -> None: ...
 
 
 def allow_all(permission: PermissionType, address: str, queue: str | None = None, /) -> None:
-    """The `PermissionCheck` of the broker itself: what it does without a client needs no permission."""
+    """Allow everything: the `PermissionCheck` for the broker's own operations."""
 
 
 def check_not_internal(name: str) -> None:
@@ -195,9 +195,9 @@ def check_not_internal(name: str) -> None:
 
 
 class AutoCreate:
-    """Finds the address or queue that a destination names, and creates it where that is allowed.
+    """Finds the address or queue of a destination, and creates it if that is allowed.
 
-    Each method calls its permission check for everything that it would create before it creates anything.
+    Each method checks the permissions for all objects that it would create before it creates the first.
     """
 
     def __init__(self, broker: Services) -> None:
@@ -205,20 +205,20 @@ class AutoCreate:
         self._directory = broker.directory
 
     def type_for(self, name: str, requested: RoutingType | None) -> RoutingType:
-        """The routing type of a SEND or SUBSCRIBE. Without one, on an address with both types, it is ANYCAST."""
+        """Return the routing type of a SEND or SUBSCRIBE: by default ANYCAST on an address with both types."""
         if requested is not None:
             return requested
         address = self._directory.addresses.get(name)
         if address is not None and address.routing_types:
             return ANYCAST if ANYCAST in address.routing_types else MULTICAST
         if name == self._broker.notifications.address:
-            return MULTICAST  # notifications are for whoever subscribes, and no queue collects them
+            return MULTICAST  # notifications are for subscribers, and no shared queue collects them
         return self._directory.settings.lookup(name).default_address_routing_type
 
     def address_for_send(
         self, name: str, requested: RoutingType | None, check: PermissionCheck, user: str | None = None
     ) -> Address:
-        """The address to send to, with its anycast queue. Raises `Refused`, `NotFound`."""
+        """Find or create the address for a SEND, with its anycast queue. Raises `Refused`, `NotFound`."""
         self._directory.check_concrete(name)
         routing_type = self.type_for(name, requested)
         self._check_address(name, routing_type, check)
@@ -237,7 +237,7 @@ class AutoCreate:
         return address
 
     def address_of(self, address_name: str, queue_name: str) -> str:
-        """The address in ``address::queue``, which may be left out where the queue is there. Raises `NotFound`."""
+        """Return the address of ``address::queue``, or that of an existing queue if it is empty. Raises `NotFound`."""
         return address_name or self._directory.queue(queue_name).address.name
 
     def queue_for(
@@ -248,7 +248,7 @@ class AutoCreate:
         check: PermissionCheck,
         user: str | None = None,
     ) -> Queue:
-        """The queue that ``address::queue`` names. Raises `Refused`, `NotFound`."""
+        """Find or create the queue of ``address::queue``. Raises `Refused`, `NotFound`."""
         check_not_internal(queue_name)
         queue = self._directory.queues.get(queue_name)
         if queue is not None:
@@ -264,9 +264,9 @@ class AutoCreate:
         return self._new_queue(address_name, queue_name, self.type_for(address_name, requested), check, user)
 
     def anycast_queue(self, name: str) -> Queue | None:
-        """The queue that a subscriber to address ``name`` reads.
+        """Return the anycast queue for a subscriber to address ``name``, None if the address has none.
 
-        Of several the one of that name, else the one with the fewest consumers.
+        Among several it is the queue of that name, else the one with the fewest consumers.
         """
         address = self._directory.addresses.get(name)
         if address is None:
@@ -275,14 +275,14 @@ class AutoCreate:
         return min(own, key=lambda queue: (queue.name != name, len(queue.consumers)), default=None)
 
     def queue_to_consume(self, name: str, check: PermissionCheck, user: str | None = None) -> Queue:
-        """The anycast queue that a subscriber to address ``name`` reads."""
+        """Find or create the anycast queue for a subscriber to address ``name``."""
         queue = self.anycast_queue(name)
         return self._new_queue(name, None, ANYCAST, check, user) if queue is None else queue
 
     def subscription_queue(
         self, configuration: QueueConfiguration, check: PermissionCheck, no_local: object = None
     ) -> Queue:
-        """The queue of a multicast subscription: a new one, or the existing one of a durable subscription."""
+        """Create the queue of a multicast subscription, or return the existing one of a durable subscription."""
         check_not_internal(configuration.name)
         self._check_address(configuration.address, MULTICAST, check)
         queue = self._directory.queues.get(configuration.name)
@@ -306,7 +306,7 @@ class AutoCreate:
         return queue
 
     def _check_address(self, name: str, routing_type: RoutingType, check: PermissionCheck) -> None:
-        """Check the permission for what `_address` would create or change."""
+        """Check the permission for the address that `_address` would create or change."""
         address = self._directory.addresses.get(name)
         if address is None or routing_type not in address.routing_types:
             if self._directory.settings.lookup(name).auto_create_addresses:
@@ -315,7 +315,7 @@ class AutoCreate:
     def _address(
         self, name: str, routing_type: RoutingType, user: str | None, *, with_queue: bool = True
     ) -> Address:
-        """Find or create an address; ``with_queue`` where a queue is about to be created on it as well."""
+        """Find or create an address; ``with_queue`` if the caller then creates a queue on it."""
         address = self._directory.addresses.get(name)
         if address is None:
             settings = self._directory.settings.lookup(name)
@@ -342,7 +342,7 @@ class AutoCreate:
         check: PermissionCheck,
         user: str | None,
     ) -> Queue:
-        """A queue that does not exist, on the address ``name``. None: it has the name of its address."""
+        """Create a queue on the address ``name``. ``queue`` None: it has the name of its address."""
         self._check_address(name, routing_type, check)
         if self._directory.settings.lookup(name).auto_create_queues:
             check(PermissionType.CREATE_DURABLE_QUEUE, name, queue)
@@ -370,12 +370,12 @@ class AutoCreate:
         )
 
 
-#: Milliseconds without a message after which an address that never had a queue is unused, as often as Artemis scans
-#: its addresses (address-queue-scan-period). Producers that continue to send keep their address.
+#: Milliseconds without a message after which an address that never had a queue counts as unused: the interval at which
+#: Artemis scans its addresses (address-queue-scan-period).
 UNUSED_AFTER = 30_000
 
-#: Such addresses that are checked in one iteration of the reactor, and whenever one more is created: however fast
-#: clients create them, no more exist than were created in the delay.
+#: Such addresses checked in one iteration of the reactor, and at each creation of one: at most those created within the
+#: delay exist, however fast clients create them.
 CHECKED_AT_ONCE, CHECKED_PER_CREATION = 100, 2
 
 
@@ -384,28 +384,30 @@ class AutoDelete:
 
     def __init__(self, broker: Services) -> None:
         self._check_timer: Timer | None = None
-        self._check_due = 0  # of the timer
+        self._check_due = 0  # time of the timer (ms of the steady clock)
         self._broker = broker
         self._directory = broker.directory
         self._timers: dict[Queue | Address, Timer] = {}
-        self._unread: dict[str, int] = {}  # addresses that never had a queue, with how much was sent there
-        self._checks: list[tuple[int, str]] = []  # a heap: when each of them is checked (epoch ms)
+        self._unread: dict[
+            str, int
+        ] = {}  # addresses that never had a queue, with their number of sent messages
+        self._checks: list[tuple[int, str]] = []  # heap of check times (ms of the steady clock) and names
 
     def consider(self, queue: Queue) -> None:
-        """A queue lost its last consumer or message: delete it if it is unused, at once or after its delay."""
+        """Delete a queue that lost a consumer or message if it is unused, at once or after its delay."""
         if self._is_unused(queue):
             delay = 0 if queue.attributes.temporary else queue.address.settings.auto_delete_queues_delay
             self._delete_after(delay, queue)
 
     def consider_address(self, address: Address) -> None:
-        """An address lost its last queue."""
+        """Delete an address that lost a queue if it is unused, at once or after its delay."""
         if self._is_unused_address(address):
             self._delete_after(address.settings.auto_delete_addresses_delay, address)
 
     def watch_unread(self, address: Address, coming: int = 0) -> None:
-        """An address was created without a queue: check at intervals whether messages are sent to it.
+        """Check at intervals whether messages are sent to an address that was created without a queue.
 
-        ``coming`` is 1 if the message that it was created for is not counted yet.
+        ``coming`` is 1 if the message that created the address is not counted yet.
         """
         if address.name not in self._unread and self._never_read(address):
             self._check_later(address, coming)
@@ -419,7 +421,7 @@ class AutoDelete:
         self._timers.clear()
 
     def _delete_after(self, delay: int, thing: Queue | Address) -> None:
-        """The delay starts again each time that ``thing`` becomes unused."""
+        """Delete ``thing`` after ``delay`` ms. The delay starts again each time that ``thing`` becomes unused."""
         cancel(self._timers.pop(thing, None))
         if delay <= 0:
             self._delete(thing)
@@ -461,7 +463,7 @@ class AutoDelete:
             and not address.queues
             and not address.deleted
             and not self._broker.retroactive.keeps(address)
-            and address.pages is None  # of which a wildcard queue may have something yet
+            and address.pages is None  # a wildcard queue may have messages in them
         )
 
     # ---- addresses that never had a queue
@@ -496,7 +498,7 @@ class AutoDelete:
             sent, address = self._unread.pop(name), self._directory.addresses.get(name)
             if address is None or not self._never_read(address):
                 continue
-            # messages in memory are in queues of wildcard addresses, and count for the limits of this one
+            # messages in memory are in queues of wildcard addresses, and count for the limits of this address
             if (
                 self._broker.retroactive.keeps(address)
                 or address.sent_messages != sent
@@ -509,7 +511,7 @@ class AutoDelete:
 
 
 class _Node:
-    """One word of wildcard addresses, and the address that ends with it, if one does."""
+    """One word of wildcard addresses, and the name of the address that ends with it, if there is one."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -517,15 +519,13 @@ class _Node:
 
 
 class WildcardAddresses:
-    """The wildcard addresses there are, as a tree of words (Artemis, wildcard routing).
+    """The wildcard addresses of the broker, as a tree of words (Artemis, wildcard routing).
 
-    ``#`` stands for any number of words, also none and also in the middle; ``*`` for exactly one. Only a whole
-    word is a wildcard.
+    ``#`` stands for zero or more words, also in the middle; ``*`` for exactly one. Only a whole word is a wildcard.
 
     ``visited`` counts the nodes that `matching` has entered since the start. One call enters each node at most once.
-    Above the first wildcard of an address a name leads to one node per word; only what is below a wildcard can be
-    entered for many addresses at once. ``words_after`` is the number of such nodes, so a call enters at most
-    ``words_after`` nodes and three per word of the name.
+    Above the first wildcard of an address a name leads to one node per word. A call may enter all nodes below a
+    wildcard; ``words_after`` is their number, so that a call enters at most ``words_after`` nodes and three per word.
     """
 
     def __init__(self, syntax: WildcardSyntax) -> None:
@@ -539,12 +539,12 @@ class WildcardAddresses:
         return self._size
 
     def is_wildcard(self, name: str) -> bool:
-        """Whether a name is a pattern."""
+        """Return whether a name has a wildcard."""
         syntax = self.syntax
         return syntax.routing_enabled and any(map(self._is_wildcard_word, name.split(syntax.delimiter)))
 
     def growth(self, name: str) -> int:
-        """By how much `add` would raise ``words_after``."""
+        """Return by how much `add` would raise ``words_after``."""
         node: _Node | None = self._root
         below = False
         more = 0
@@ -555,7 +555,7 @@ class WildcardAddresses:
         return more
 
     def add(self, name: str) -> None:
-        """A wildcard address was made."""
+        """Add a wildcard address."""
         self.words_after += self.growth(name)
         node = self._root
         for word in name.split(self.syntax.delimiter):
@@ -564,7 +564,7 @@ class WildcardAddresses:
         self._size += 1
 
     def remove(self, name: str) -> None:
-        """A wildcard address was deleted; words that nothing needs any more go with it."""
+        """Remove a wildcard address, with the words that no other address has."""
         path = [self._root]
         words = name.split(self.syntax.delimiter)
         for word in words:
@@ -579,13 +579,13 @@ class WildcardAddresses:
         self._size -= 1
 
     def matching(self, name: str) -> set[str]:
-        """The wildcard addresses that match a concrete name."""
+        """Return the wildcard addresses that match a concrete name."""
         if not self._size:
             return set()
         words = name.split(self.syntax.delimiter)
         any_words, single_word = self.syntax.any_words, self.syntax.single_word
-        # Positions are bits: bit i of `at` says that the first i words of the name lead to a node. With all of a
-        # node's positions in one number a node is entered once, whatever the number of ways that lead to it.
+        # Positions are bits: bit i of `at` is set if the first i words of the name lead to the node. One number has all
+        # positions of a node, so that the search enters each node once, however many paths lead to it.
         end = 1 << len(words)
         everywhere = 2 * end - 1
         places: dict[str, int] = {}
@@ -612,7 +612,7 @@ class WildcardAddresses:
             child = children.get(single_word)
             if child is not None:
                 waiting.append((child, at << 1))
-            if not at & (at - 1):  # one position alone, so one word
+            if not at & (at - 1):  # a single position, so a single next word
                 word = words[at.bit_length() - 1]
                 child = children.get(word) if word in places else None
                 if child is not None:
@@ -632,7 +632,7 @@ class WildcardAddresses:
 
 
 class Directory:
-    """Addresses by name, queues by name (a queue's name is unique in the whole broker)."""
+    """Addresses and queues by name. The name of a queue is unique in the broker."""
 
     def __init__(self, broker: Services) -> None:
         self.broker = broker
@@ -641,12 +641,12 @@ class Directory:
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
         self.resource_limits = ResourceLimits(broker.configuration, self)
-        self.on_queue_deleted: Callable[[Queue], None] | None = None  # for whoever samples its counters
+        self.on_queue_deleted: Callable[[Queue], None] | None = None  # callback of the sampler of counters
 
     # ---- addresses
 
     def address(self, name: str) -> Address:
-        """The address of that name. Raises `NotFound`."""
+        """Return the address with this name. Raises `NotFound`."""
         address = self.addresses.get(name)
         if address is None:
             raise NotFound(f"Address {name} does not exist")
@@ -661,7 +661,7 @@ class Directory:
         configured: bool = False,
         temporary: bool = False,
     ) -> Address:
-        """Make an address. Raises `Refused` when it exists or its name cannot be."""
+        """Create an address. Raises `Refused` if it exists or its name is not allowed."""
         check_name("an address", name)
         if name in self.addresses:
             raise Refused(f"Address {name} exists already")
@@ -682,7 +682,7 @@ class Directory:
         return address
 
     def add_address(self, address: Address) -> None:
-        """List an address that is new, or that a store has made for messages it has kept."""
+        """Add an address that is new, or that a store has recreated for its messages."""
         self.addresses[address.name] = address
         address.deleted = False
         address.wildcard = self.wildcards.is_wildcard(address.name)
@@ -691,7 +691,7 @@ class Directory:
         self.broker.bind_diverts(address)
 
     def update_address(self, address: Address, routing_types: frozenset[RoutingType]) -> None:
-        """Change routing types. Raises `Refused` when queues of a type that goes away are bound."""
+        """Change the routing types of an address. Raises `Refused` if a queue has a removed type."""
         for queue in address.queues.values():
             if queue.attributes.routing_type not in routing_types:
                 raise Refused(
@@ -708,7 +708,7 @@ class Directory:
         for queue in list(address.queues.values()):
             self.delete_queue(queue.name, force=True)
         if self.addresses.pop(name, None) is None:
-            return  # its last queue took it along
+            return  # auto-deleted with its last queue
         self.broker.retroactive.remove(address)
         self.broker.effort.steps += CREATION
         address.deleted = True
@@ -730,9 +730,9 @@ class Directory:
             address.hooks.deleted()
 
     def check_words(self, name: str) -> None:
-        """Whether clients and administrators may name an address. Raises `Refused` for an internal one.
+        """Check an address that a client or an administrator names. Raises `Refused` for an internal address.
 
-        Raises `LimitReached` where it has too many words; an address that is there may have any number.
+        Raises `LimitReached` if a new address has too many words.
         """
         check_not_internal(name)
         words = name.count(self.wildcards.syntax.delimiter) + 1
@@ -744,7 +744,7 @@ class Directory:
             )
 
     def check_concrete(self, name: str) -> None:
-        """Whether messages may be sent to an address. Raises `Refused` for wildcards and for an internal one."""
+        """Check that messages may be sent to an address. Raises `Refused` for wildcard and internal addresses."""
         check_not_internal(name)
         if self.wildcards.is_wildcard(name):
             raise Refused(
@@ -753,9 +753,9 @@ class Directory:
             )
 
     def wildcards_of(self, address: Address) -> list[Address]:
-        """The wildcard addresses whose queues also get what is sent to this one.
+        """Return the wildcard addresses whose queues also receive messages of an address.
 
-        A temporary queue or topic belongs to its connection: only the wildcard addresses of that connection match it.
+        A temporary queue or topic belongs to its connection: only wildcard addresses of that connection match it.
         """
         wildcards = self.wildcards
         before = wildcards.visited
@@ -767,23 +767,23 @@ class Directory:
         ]
 
     def invalidate_plans(self) -> None:
-        """Make sessions plan their SENDs again, permission checks included, before the next one is sent."""
+        """Make all sessions plan their next SEND again, with its permission checks."""
         for address in self.addresses.values():
             address.stamp += 1
 
     # ---- queues
 
     def queue(self, name: str) -> Queue:
-        """The queue of that name. Raises `NotFound`."""
+        """Return the queue with this name. Raises `NotFound`."""
         queue = self.queues.get(name)
         if queue is None:
             raise NotFound(f"Queue {name} does not exist")
         return queue
 
     def create_queue(self, configuration: QueueConfiguration, no_local: object = None) -> Queue:
-        """Make a queue, and its address when that is missing. Raises `Refused`.
+        """Create a queue, and its address if that is missing. Raises `Refused`.
 
-        ``no_local`` is whose messages a subscription does not want.
+        ``no_local``: the origin whose messages the queue rejects (`Traits.origin`).
         """
         check_name("a queue", configuration.name)
         name, routing_type = configuration.name, configuration.routing_type
@@ -831,7 +831,7 @@ class Directory:
         return queue
 
     def make_queue(self, name: str, address: Address, attributes: QueueAttributes) -> Queue:
-        """Make and list a queue. The caller stores it."""
+        """Create a queue in memory. The caller stores it."""
         kind: type[Queue]
         if is_internal(address.name):
             kind = RetroactiveQueue
@@ -847,7 +847,7 @@ class Directory:
         return queue
 
     def restore_queue(self, name: str, address: str, attributes: QueueAttributes, number: int) -> Queue:
-        """Make a queue as a store has kept it, with the number it had. Raises `Refused`, `NotFound`."""
+        """Create a queue from the store, with its former number. Raises `Refused`, `NotFound`."""
         if name in self.queues:
             raise Refused(f"Queue {name} exists already on address {self.queues[name].address.name}")
         queue = self.make_queue(name, self.address(address), attributes)
@@ -855,7 +855,7 @@ class Directory:
         return queue
 
     def changed_attributes(self, queue: Queue, changes: Mapping[str, Any]) -> QueueAttributes:
-        """The attributes of a live queue with these changes. Raises `Refused` if it cannot have them."""
+        """Return the attributes of an existing queue with these changes. Raises `Refused` if one is not allowed."""
         fixed = {"routing_type", "durable", "non_destructive", "last_value", "last_value_key", "temporary"}
         attributes = queue.attributes.changed(changes)
         for name in sorted(fixed & set(changes)):
@@ -869,7 +869,7 @@ class Directory:
         return attributes
 
     def update_queue(self, queue: Queue, changes: Mapping[str, Any]) -> None:
-        """Change attributes of a live queue, all or none. Raises `Refused`."""
+        """Change attributes of an existing queue, all or none. Raises `Refused`."""
         attributes = self.changed_attributes(queue, changes)
         self.resource_limits.owner(queue.attributes.user, attributes.user)
         queue.attributes = attributes
@@ -881,7 +881,7 @@ class Directory:
         self.broker.store.bind(queue)
 
     def delete_queue(self, name: str, *, force: bool = False) -> None:
-        """Delete a queue and its messages. Raises `NotFound`, or `Refused` while it has consumers."""
+        """Delete a queue and its messages. Raises `NotFound`, and `Refused` if it has consumers, unless ``force``."""
         queue = self.queue(name)
         if queue.consumers and not force:
             raise Refused(f"Queue {name} has {len(queue.consumers)} consumers")
@@ -907,12 +907,12 @@ class Directory:
 
 
 def _shown_type(routing_types: frozenset[RoutingType]) -> RoutingType:
-    """The one routing type that a notification names, as Artemis: multicast, unless the address has anycast only."""
+    """Return the routing type for a notification, as Artemis does: anycast only if the address has no multicast."""
     return MULTICAST if MULTICAST in routing_types else ANYCAST
 
 
 def check_name(kind: str, name: str) -> None:
-    """Names are any text that can be written on one line. Raises `Refused`."""
+    """Check the name of an address or a queue: one line of text without ``::``. Raises `Refused`."""
     if not name or name != name.strip():
         raise Refused(
             f"{name!r} cannot be the name of {kind}: it is empty or begins or ends with blanks", status=400
@@ -932,11 +932,11 @@ def check_name(kind: str, name: str) -> None:
 #: Steps (`Effort`) that the creation or deletion of an address or queue costs.
 CREATION = 100
 
-#: Longest name of an address or queue, in UTF-8 bytes: leaves room for the directory names that stores make of it.
+#: Maximum length of a name of an address or queue, in UTF-8 bytes: stores derive directory names from it.
 MAX_NAME = 2048
 
-#: Most words of an address that a client or an administrator names. Matching a name takes time by its words, and again
-#: by the words of each pattern; RabbitMQ's routing keys of 255 bytes have as many at most.
+#: Maximum number of words of a new address. The time for matching grows with the words of the name and of each pattern;
+#: RabbitMQ's routing keys of 255 bytes have at most as many.
 MAX_WORDS = 128
 
 
@@ -946,7 +946,7 @@ class RetroactiveAddresses:
     def __init__(self, broker: Services) -> None:
         self._broker = broker
         self._directory = broker.directory
-        #: False until a store has restored what it has, and broker.xml is applied
+        #: False until the store has restored its queues and broker.xml is applied
         self._started = isinstance(broker.storage, NoStorage)
         self._by_name: dict[str, RetroactiveMessages] = {}
 
@@ -954,7 +954,7 @@ class RetroactiveAddresses:
         return len(self._by_name)
 
     def apply(self) -> None:
-        """Settings are in force, at the start or by a reload: begin, resize or end keeping messages."""
+        """Start, resize or stop the retention of messages, as the settings require, at a start or reload."""
         self._started = True
         directory = self._directory
         for address in list(directory.addresses.values()):
@@ -965,11 +965,11 @@ class RetroactiveAddresses:
                 self.update(address)
 
     def update(self, address: Address) -> None:
-        """An address was created, or its settings have changed."""
+        """Apply the settings of a new or changed address."""
         if not self._started or is_internal(address.name):
             return
         count, messages = address.settings.retroactive_message_count, address.retroactive
-        if count <= 0 or address.wildcard:  # nothing is sent to a wildcard address
+        if count <= 0 or address.wildcard:  # clients cannot send to a wildcard address
             self.remove(address)
             return
         if messages is None:
@@ -978,7 +978,7 @@ class RetroactiveAddresses:
         messages.resize(count)
 
     def _begin(self, address: Address, count: int) -> RetroactiveMessages:
-        """With the rings that a store has restored, else with new ones."""
+        """Return the retained messages of an address, with rings from the store or new ones."""
         directory = self._directory
         name = internal_address(address.name)
         internal = directory.addresses.get(name)
@@ -999,7 +999,7 @@ class RetroactiveAddresses:
         return RetroactiveMessages(self._broker, address, internal, rings)
 
     def remove(self, address: Address) -> None:
-        """Keep none of its messages any more: it is deleted, or its settings say so."""
+        """Drop the retained messages of an address: it is deleted, or no longer retroactive."""
         address.set_retroactive(None)
         self._by_name.pop(address.name, None)
         internal = internal_address(address.name)
@@ -1009,14 +1009,14 @@ class RetroactiveAddresses:
                 self._broker.consider_deleting_address(address)
 
     def keeps(self, address: Address) -> bool:
-        """Whether messages of an address are kept, also those that a store has restored before `apply`."""
+        """Return whether an address has retained messages, also those restored before `apply`."""
         if not address.settings.retroactive_message_count:
             return False
         internal = self._directory.addresses.get(internal_address(address.name))
         return internal is not None and internal.memory_limit.messages > 0
 
     def replay(self, queue: Queue) -> None:
-        """Copy to a new queue what its address has kept, or all addresses that its wildcard address matches."""
+        """Copy the retained messages of its address, or of all addresses that match its wildcards, to a new queue."""
         if not self._by_name or not queue.attributes.enabled:
             return
         kept = [
@@ -1037,11 +1037,11 @@ class RetroactiveAddresses:
         return [addresses[each] for each in self._by_name if pattern.matches(each)]
 
     def _copy(self, queue: Queue, kept: list[tuple[int, Address, Message]]) -> Iterator[None]:
-        """In slices. Messages that are sent meanwhile come after these: the numbers are given at once."""
+        """Copy in time slices. The copies precede messages sent meanwhile, as their numbers are allocated first."""
         broker = self._broker
         numbers = [broker.next_message_number() for _ in kept]
         present = queue.messages_added
-        broker.write_gathered()  # no part of what follows as one for the store
+        broker.write_gathered()  # earlier messages are not part of this transaction
         with broker.together():
             for number, (_, address, message) in zip(numbers, kept, strict=True):
                 if queue.deleted:
@@ -1060,14 +1060,14 @@ class RetroactiveAddresses:
 
 
 def services_of(owner: Queue | Address) -> Services:
-    """What the broker of a queue or an address has, which knows a base only."""
+    """Return the broker of a queue or an address with its full type: they only know its base."""
     broker = owner.broker
     assert isinstance(broker, Services)
     return broker
 
 
 class Services(AddressServices):
-    """What everything above addresses takes from the broker; see `QueueServices`."""
+    """The services of the broker for the modules above addresses; see `QueueServices`."""
 
     bind_diverts: Callable[[Address], None]  # gives an address the diverts that apply to it
 
@@ -1080,8 +1080,10 @@ class Services(AddressServices):
         now: Seconds | None,
     ) -> None:
         super().__init__(configuration, reactor, now, policies, store, self._pageable_addresses)
-        self.transaction_bytes = ByteQuota(configuration.global_max_transaction_size)  # by all open ones
-        self.copying_to: list[str] = []  # addresses that a copy is on its way to
+        self.transaction_bytes = ByteQuota(
+            configuration.global_max_transaction_size
+        )  # bytes of all open transactions
+        self.copying_to: list[str] = []  # addresses of the copies that are being routed, outermost first
         self.directory = Directory(self)
         self.retroactive = RetroactiveAddresses(self)
         self.auto_create = AutoCreate(self)
@@ -1093,7 +1095,7 @@ class Services(AddressServices):
         self.notifications.is_observed = self._is_observed
 
     def _pageable_addresses(self) -> Collection[Address]:
-        """All but internal ones."""
+        """Return all addresses that are not internal."""
         addresses = self.directory.addresses.values()
         if not len(self.retroactive):
             return addresses
