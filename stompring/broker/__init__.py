@@ -1,1 +1,1 @@
-"""Who gets which message: addresses, queues, rings, schedules. No I/O; time is injected."""
+"""The core of the broker: addresses, queues, routing and schedules. No I/O; callers inject the time."""

@@ -1,8 +1,8 @@
 """Bridges: queues whose messages are forwarded to another STOMP broker (Artemis, "Core Bridges").
 
-No I/O is done here: a `BridgeWorker` is a consumer of the queue, has a `RemoteConnection` that somebody else opens, and
-is notified of what comes from it. A message is acknowledged in the queue when the remote broker has confirmed it by a
-RECEIPT of its own, and requeued when the connection is lost before: it is forwarded at least once, in order.
+This module does no I/O: a `BridgeWorker` consumes the queue and writes to a `RemoteConnection`, which a `Connect`
+callback opens and which reports to the worker. The worker acknowledges a message when the remote broker has sent its
+RECEIPT, and requeues it if the connection is lost before: each message is forwarded at least once, in order.
 """
 
 from __future__ import annotations
@@ -26,33 +26,32 @@ from .reference import Reference, compiled_filter
 
 log = logging.getLogger(__name__)
 
-#: Header blocks of which the forwarded form is remembered.
+#: Maximum number of header blocks with a cached forwarded form.
 MAX_BLOCKS = 256
 
-#: Different faults that are logged once each.
+#: Maximum number of different faults that are logged once each.
 MAX_REPORTED = 100
 
-#: ms after which a connection without messages to forward counts as working.
+#: Milliseconds after which a connection without messages counts as working.
 STABLE = 1000
 
 DUPLICATE_ID = b"_AMQ_DUPL_ID"
 
-#: Headers of a stored message that say where it was sent here: the forwarded one has its own.
+#: Headers of a stored message about its routing in this broker, which are not forwarded.
 ROUTING_HEADERS = frozenset({b"destination-type", b"_AMQ_ROUTING_TYPE"})
 
 
 class RemoteConnection(Protocol):
-    """A connection that is being opened or is open. It reports to its worker, but not from within these methods, and
-    nothing after `close`."""
+    """A connection that is opening or open. It reports to its worker until `close`, never from within these methods."""
 
     def write(self, data: bytes) -> None:
         """Send frames."""
 
     def close(self) -> None:
-        """Send what was written, with a DISCONNECT where STOMP is spoken already, and close."""
+        """Send the written frames, and a DISCONNECT after a CONNECTED, and close."""
 
 
-#: Begins to open a connection to a connector for a worker.
+#: Starts to open a connection to a connector for a worker.
 Connect = Callable[["BridgeWorker", Connector], RemoteConnection]
 
 
@@ -63,7 +62,7 @@ class BridgeState(StrEnum):
     CONNECTING = "CONNECTING"
     CONNECTED = "CONNECTED"
     WAITING = "WAITING"  # for the next attempt to connect
-    STOPPING = "STOPPING"  # messages are still to be confirmed
+    STOPPING = "STOPPING"  # waits for confirmations of messages
     FAILED = "FAILED"  # initial-connect-attempts or reconnect-attempts are used up
 
 
@@ -71,7 +70,7 @@ class ForwardEncoder:
     """Encodes messages of a queue as SEND frames for one remote broker."""
 
     def __init__(self, bridge: Bridge, queue: Queue, version: bytes, server: str) -> None:
-        """``version`` is that of STOMP, ``server`` the header of CONNECTED."""
+        """``version``: of STOMP. ``server``: the header of CONNECTED."""
         configuration = bridge.configuration
         self._id_prefix: bytes | None = None
         kind = configuration.routing_type
@@ -84,10 +83,10 @@ class ForwardEncoder:
         self._forwarding_address = configuration.forwarding_address
         self._transformer_configuration = configuration.transformer
         self._transformers: dict[str, Transformer | None] = {}  # by address
-        self._relative_expiry = server.startswith("RabbitMQ")  # as TTL, in the header `expiration`
+        self._relative_expiry = server.startswith("RabbitMQ")  # a TTL in the header `expiration`
 
     def frame(self, message: Message) -> bytes | None:
-        """The SEND frame; its receipt is the number of the message. None where the transformer sends no copy."""
+        """Return the SEND frame, whose receipt is the message number. None if the transformer drops the message."""
         _, length, _, _, stored = message.tail[: message.body_at - 1].split(b"\n", 4)
         expires = message.expires
         if self._transformer_configuration is not None:
@@ -122,7 +121,7 @@ class ForwardEncoder:
         return NO_CHANGES if transformer is None else transformer.changes(message)
 
     def stop(self) -> None:
-        """It is not needed any more."""
+        """Stop the transformers."""
         transformers, self._transformers = self._transformers, {}
         for transformer in transformers.values():
             if transformer is not None:
@@ -131,13 +130,13 @@ class ForwardEncoder:
 
 @lru_cache(MAX_BLOCKS)
 def _opening(address: str, version: bytes) -> bytes:
-    """The first lines of a SEND to an address."""
+    """Return the first lines of a SEND to an address."""
     return b"SEND\n" + header_line(b"destination", address.encode(), version)
 
 
 @lru_cache(MAX_BLOCKS)
 def _forwarded(stored: bytes, routing_type: str | None, version: bytes) -> tuple[bytes, bool]:
-    """The header lines of a message as they are forwarded, and whether they have a duplicate id."""
+    """Return the forwarded header lines of a message, and whether they have a duplicate id."""
     lines = stored.splitlines(keepends=True)
     names = [line.partition(b":")[0] for line in lines]
     forwarded = [line for name, line in zip(names, lines, strict=True) if name not in ROUTING_HEADERS]
@@ -147,7 +146,7 @@ def _forwarded(stored: bytes, routing_type: str | None, version: bytes) -> tuple
 
 
 class BridgeConsumer(Consumer):
-    """The consumer of a worker while it is connected."""
+    """The consumer of a connected worker."""
 
     def __init__(self, worker: BridgeWorker) -> None:
         bridge = worker.bridge
@@ -156,71 +155,64 @@ class BridgeConsumer(Consumer):
         self.willing = False
 
     def deliver_message(self, message: Message) -> None:
-        """See `Consumer.deliver_message`."""
         self.worker.forward(self.queue.mark_delivering(message))
 
     def deliver_reference(self, ref: Reference) -> None:
-        """See `Consumer.deliver_reference`."""
         self.worker.forward(ref)
 
     def cancelled(self, reason: str) -> None:
-        """See `Consumer.cancelled`."""
         self.worker.on_closed(reason, rejected=True)
 
     def unsettled_references(self) -> Iterable[Reference]:
-        """See `Consumer.unsettled_references`."""
         return self.worker.in_flight.values()
 
     @property
     def remote(self) -> str:
-        """See `Consumer.remote`."""
         return self.worker.remote
 
     @property
     def consumer_name(self) -> str:  # type: ignore[override]
-        """See `Consumer.consumer_name`."""
         return f"bridge {self.worker.bridge.name}"
 
     @property
     def identifier(self) -> str:
-        """See `Consumer.identifier`."""
         return self.consumer_name
 
 
 class BridgeWorker:
-    """One connection of a bridge, and the consumer of the queue that it has while it is open."""
+    """One connection of a bridge, with a consumer of the queue while it is open."""
 
     def __init__(self, bridge: Bridge) -> None:
         self.in_flight_bytes = 0
-        self.remote = ""  # host and port of the connector in use, or used last
-        self.server = ""  # of the remote broker
+        self.remote = ""  # host and port of the present or last connector
+        self.server = ""  # header ``server`` of the remote broker
         self._connection: RemoteConnection | None = None
         self._connector = 0  # index
         self._consumer: BridgeConsumer | None = None
         self._encoder: ForwardEncoder | None = None
         self._writable = True
-        self._probes = 0  # messages to be sent one by one: one of them was rejected
+        self._probes = 0  # messages to send one by one, because one of them was rejected
         self._was_connected = False
-        self._failures = 0  # since a connection worked, for the delay
-        self._attempts = 0  # since there was a connection, for the limits
+        self._failures = 0  # failures since a connection worked, for the delay
+        self._attempts = 0  # attempts since the last connection, for the limits
         self._connected_at = 0  # ms of the steady clock
         self._timer: Timer | None = None
         self._on_stopped: Call | None = None
         self.bridge = bridge
         self.state = BridgeState.STOPPED
-        self.in_flight: dict[bytes, Reference] = {}  # by receipt, in the order in which they were sent
+        self.in_flight: dict[bytes, Reference] = {}  # by receipt, in the order of their SENDs
         self._out: list[bytes] = []
 
     # ---- start and stop
 
     def start(self) -> None:
-        """Connect."""
+        """Connect to the first connector."""
         self._failures = self._attempts = self._connector = 0
         self._was_connected = False
         self._attempt()
 
     def stop(self, timeout: int, done: Call) -> None:
-        """Forward no more, wait at most ``timeout`` ms for what is to be confirmed, close, and call ``done``."""
+        """Stop forwarding, wait at most ``timeout`` ms for confirmations, close, and call ``done``."""
         self._cancel_timer()
         self._on_stopped = done
         self.state = BridgeState.STOPPING
@@ -260,7 +252,7 @@ class BridgeWorker:
         self._call_later(delay, self._attempt)
 
     def _retry(self) -> None:
-        """Begin again with the first connector, after the delay."""
+        """Retry with the first connector, after the delay."""
         self._connector = 0
         self._failures += 1
         if not self._gives_up():
@@ -279,19 +271,19 @@ class BridgeWorker:
         return True
 
     def retry_delay(self) -> int:
-        """ms until the next attempt to connect."""
+        """Return the milliseconds until the next attempt to connect."""
         configuration = self.bridge.configuration
-        exponent = min(max(self._failures, 1) - 1, 64)  # no float overflows on its way to the limit
+        exponent = min(max(self._failures, 1) - 1, 64)  # prevents an overflow of the float
         delay = configuration.retry_interval * configuration.retry_interval_multiplier**exponent
         return int(min(delay, max(configuration.max_retry_interval, configuration.retry_interval)))
 
-    # ---- what the connection reports
+    # ---- reports of the connection
 
     def on_connected(self, version: bytes, server: str) -> None:
-        """The remote broker has accepted the connection."""
+        """Add a consumer to the queue: the remote broker has sent CONNECTED."""
         bridge = self.bridge
         queue = bridge.queue
-        if queue is None:  # deleted meanwhile
+        if queue is None:  # deleted during the connect
             self.on_closed(f"queue {bridge.configuration.queue_name} does not exist")
             return
         self.server = server
@@ -319,12 +311,12 @@ class BridgeWorker:
             self._working()
 
     def _working(self) -> None:
-        """The connection does what it is for."""
+        """Reset the failures: the connection works."""
         self._failures = 0
         self.bridge.on_working(self)
 
     def on_receipt(self, receipt: bytes) -> None:
-        """The remote broker has confirmed a message."""
+        """Acknowledge a message that the remote broker has confirmed."""
         ref = self.in_flight.pop(receipt, None)
         if ref is None:
             return
@@ -341,7 +333,7 @@ class BridgeWorker:
         consumer.settled += 1
         queue = as_queue(ref.queue)
         if queue.broker.storage.keeps_all:
-            ref.last_rejected_by = consumer  # recorded as who has acknowledged it
+            ref.last_rejected_by = consumer  # the store records it as the acknowledging consumer
         queue.settle(ref)
         if self.state is BridgeState.CONNECTED:
             self._resume()
@@ -349,9 +341,10 @@ class BridgeWorker:
             self._stopped()
 
     def on_error(self, receipt: bytes | None, text: str) -> None:
-        """The remote broker has sent an ERROR, after which it closes; ``receipt`` is that of the rejected frame.
+        """Handle an ERROR of the remote broker, which then closes; ``receipt`` is that of the rejected frame.
 
-        Without it, and with several messages in flight, these are sent one by one until the rejected one is known.
+        Without ``receipt``, and with several messages in flight, the worker sends these again one by one to find the
+        rejected one.
         """
         if self._consumer is None:
             self.on_closed(f"ERROR: {text}")
@@ -367,8 +360,10 @@ class BridgeWorker:
             self._reject(rejected, text)
 
     def _reject(self, ref: Reference, text: str) -> None:
-        """A message was rejected: that is a failed delivery, up to max-delivery-attempts where dead letters are kept.
-        Without a dead-letter address it is sent again and again, slowly: a bridge loses no message."""
+        """Requeue a rejected message. If the queue has dead letters, the delivery counts for max-delivery-attempts.
+
+        Without them the message is sent again after growing delays, without a limit: a bridge loses no message.
+        """
         del self.in_flight[b"%d" % ref.message.number]
         self.in_flight_bytes -= len(ref.message.tail)
         queue = as_queue(ref.queue)
@@ -382,10 +377,10 @@ class BridgeWorker:
     def on_closed(
         self, reason: str, *, rejected: bool = False, ref: Reference | None = None, failed: bool = False
     ) -> None:
-        """The connection was lost, or could not be opened.
+        """Reconnect after a connection was lost or could not be opened.
 
-        ``rejected``: for a reason that the next connector does not change, as by an ERROR, by a deleted queue or by
-        slow-consumer-policy. ``ref`` is the rejected message, ``failed`` whether that is a failed delivery.
+        ``rejected``: another connector would not help, as after an ERROR, a deleted queue or slow-consumer-policy.
+        ``ref`` is the rejected message, ``failed`` whether its delivery counts as failed.
         """
         connected = self._consumer is not None
         lasted = self.bridge.broker.clock.steady.now - self._connected_at
@@ -410,17 +405,17 @@ class BridgeWorker:
             self._retry()
 
     def on_unwritable(self) -> None:
-        """The socket takes no more for now."""
+        """Pause sending: the send buffer of the socket is full."""
         self._writable = False
         self._pause()
 
     def on_writable(self) -> None:
-        """It takes more again."""
+        """Resume sending: the send buffer has space."""
         self._writable = True
         self._resume()
 
     def _disconnect(self, rejected: Reference | None = None, failed: bool = False) -> None:
-        """Close the connection; what was not confirmed is requeued."""
+        """Close the connection, and requeue unconfirmed messages."""
         self._cancel_timer()
         connection, self._connection = self._connection, None
         consumer, self._consumer = self._consumer, None
@@ -468,7 +463,7 @@ class BridgeWorker:
             self._connection.write(b"".join(out))
 
     def update(self) -> None:
-        """The bridge was paused or resumed."""
+        """Pause or resume consumption like the bridge."""
         self._pause()
         self._resume()
 
@@ -496,7 +491,7 @@ class BridgeWorker:
 
 
 def has_dead_letters(queue: Queue) -> bool:
-    """Whether a dead letter of a queue would be enqueued."""
+    """Return whether a dead letter of a queue would enter a queue."""
     settings = queue.address.settings
     name = settings.dead_letter_address
     if name is None or name == queue.address.name:
@@ -508,7 +503,7 @@ def has_dead_letters(queue: Queue) -> bool:
 
 
 class Bridge:
-    """One ``<bridge>``: a queue, and workers that forward its messages. Counters start with the bridge."""
+    """One ``<bridge>``: a queue, and workers that forward its messages. All counters count since its creation."""
 
     def __init__(
         self, broker: Services, configuration: BridgeConfiguration, identity: bytes, connect: Connect
@@ -519,15 +514,15 @@ class Bridge:
         self.last_error_time = 0  # epoch ms
         self.messages_forwarded = 0
         self.bytes_forwarded = 0
-        self.messages_discarded = 0  # by the transformer
+        self.messages_discarded = 0  # dropped by the transformer
         self.errors = 0  # ERROR frames of the remote broker
-        self.connections = 0  # since the start
+        self.connections = 0  # working connections so far
         self._stopping = 0  # workers
         self._start_again = False
         self.broker = broker
         self.configuration = configuration
         self.name = configuration.name
-        self.identity = identity  # names this broker
+        self.identity = identity  # of this broker, for duplicate ids
         self.connect = connect
         self.matches = compiled_filter(configuration.filter)
         self.workers = [BridgeWorker(self) for _ in range(configuration.concurrency)]
@@ -540,12 +535,12 @@ class Bridge:
 
     @property
     def state(self) -> BridgeState:
-        """The state of the worker that is nearest to work."""
+        """The state of the most active worker, by `_STATES`."""
         return self._nearest.state
 
     @property
     def remote(self) -> str | None:
-        """Host and port of the remote broker in use, or of the one that was tried last."""
+        """Host and port of the present remote broker, or of the one tried last."""
         return self._nearest.remote or None
 
     @property
@@ -554,17 +549,17 @@ class Bridge:
 
     @property
     def server(self) -> str | None:
-        """What the remote broker calls itself, while one is connected."""
+        """Header ``server`` of the connected remote broker, None without one."""
         worker = self._nearest
         return worker.server or None if worker.state is BridgeState.CONNECTED else None
 
     @property
     def in_flight(self) -> int:
-        """Messages that were sent and not confirmed."""
+        """Number of messages sent and not confirmed."""
         return sum(len(worker.in_flight) for worker in self.workers)
 
     def queue_fault(self) -> str | None:
-        """Why messages of the queue cannot be forwarded, None if they can."""
+        """Return why messages of the queue cannot be forwarded, None if they can."""
         name, queue = self.configuration.queue_name, self.queue
         if queue is None:
             return f"queue {name} does not exist; declare it in <addresses> or create it"
@@ -577,7 +572,7 @@ class Bridge:
     # ---- management
 
     def start(self) -> bool:
-        """Connect and forward, where it is stopping as soon as it has stopped. False if that was so already."""
+        """Start forwarding, after the end of a stop in progress. Return False if it was started already."""
         if self._stopping:
             again, self._start_again = not self._start_again, True
             return again
@@ -595,8 +590,10 @@ class Bridge:
         return True
 
     def stop(self, done: Call | None = None, timeout: int | None = None) -> bool:
-        """Forward no more; ``done`` is called when all is confirmed, at the latest after ``timeout`` ms
-        (``pending-ack-timeout``). False if it was stopped already."""
+        """Stop forwarding. Return False if it was stopped already.
+
+        Calls ``done`` when all messages are confirmed, at the latest after ``timeout`` ms (``pending-ack-timeout``).
+        """
         self._start_again = False
         if not self.started:
             if done is not None:
@@ -623,15 +620,15 @@ class Bridge:
         return True
 
     def set_paused(self, paused: bool) -> None:
-        """Take no more messages from the queue, or take them again; connections stay open."""
+        """Pause or resume consumption of the queue; connections stay open."""
         self.paused = paused
         for worker in self.workers:
             worker.update()
 
-    # ---- what workers report
+    # ---- reports of workers
 
     def report(self, fault: str) -> None:
-        """Log a fault, once until a connection works or the fault is another one."""
+        """Log a fault, each one once until a connection works."""
         self.last_error, self.last_error_time = fault, self.broker.clock.now
         if fault in self.reported:
             return
@@ -642,7 +639,7 @@ class Bridge:
         log.warning("bridge %s: %s%s", self.name, fault, again, extra=self._fields)
 
     def on_working(self, worker: BridgeWorker) -> None:
-        """A connection works."""
+        """Count, log and announce a working connection."""
         self.connections += 1
         self.reported.clear()
         self._notify(
@@ -659,13 +656,13 @@ class Bridge:
         )
 
     def on_disconnected(self, worker: BridgeWorker, reason: str) -> None:
-        """A connection that may have worked is lost."""
+        """Announce the loss of a connection, unless a fault was reported since a connection worked."""
         if not self.reported:
             what = f"bridge {self.name} disconnected from {worker.remote}: {reason}"
             self._notify("BRIDGE_DISCONNECTED", what, remoteAddress=worker.remote)
 
     def on_failed(self, reason: str) -> None:
-        """A worker gives up."""
+        """Log and announce that a worker has used up its attempts."""
         log.error("bridge %s: %s", self.name, reason, extra=self._fields)
         self._notify("BRIDGE_STOPPED", f"bridge {self.name} failed: {self.last_error}; {reason}")
 
@@ -679,7 +676,7 @@ class Bridge:
         return {"bridge": self.name, "queue": self.configuration.queue_name}
 
 
-#: In the order of precedence for the state of a bridge.
+#: States of workers in the order of precedence for the state of a bridge.
 _STATES = (
     BridgeState.CONNECTED,
     BridgeState.CONNECTING,
@@ -701,10 +698,9 @@ class Bridges:
         self._running = False
 
     def apply(self, configurations: Iterable[BridgeConfiguration]) -> list[str]:
-        """Have these bridges and no others: new ones start, changed ones are replaced, those that are the same go on.
+        """Apply a configuration: start new bridges, replace changed ones, and stop removed ones.
 
-        Returns a text for each that was added, changed or removed. A replacement starts when what its predecessor has
-        sent is confirmed.
+        Return a text for each of them. A replacement starts when its predecessor has received its confirmations.
         """
         wanted = {each.name: each for each in configurations}
         texts = self.compare(wanted)
@@ -725,7 +721,7 @@ class Bridges:
         return texts
 
     def compare(self, wanted: Mapping[str, BridgeConfiguration]) -> list[str]:
-        """What `apply` would add, change and remove."""
+        """Return the texts of `apply` without a change."""
         known = self.by_name
         added = [f"bridge {name} added" for name in wanted if name not in known]
         changed = [
@@ -750,13 +746,13 @@ class Bridges:
         old.stop(begin)
 
     def start(self) -> None:
-        """Start all."""
+        """Start all bridges."""
         self._running = True
         for bridge in self.by_name.values():
             bridge.start()
 
     def stop(self, timeout: int, done: Call) -> None:
-        """Stop all, waiting at most ``timeout`` ms for confirmations, and call ``done``."""
+        """Stop all bridges, wait at most ``timeout`` ms for confirmations, and call ``done``."""
         self._running = False
         waiting = set(self.by_name)
 

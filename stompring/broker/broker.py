@@ -1,4 +1,4 @@
-"""The broker: all that its layers share."""
+"""The broker: the services that all of its layers share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .slow_consumers import SlowConsumers
 
 
 class Broker(Services):
-    """Addresses, queues, time and memory of one broker. One thread; nothing here waits or does I/O."""
+    """Addresses, queues, clocks and memory of one broker. Single-threaded: its methods do not block, and do no I/O."""
 
     def __init__(
         self,
@@ -26,10 +26,10 @@ class Broker(Services):
         store: Store | None = None,
         now: Seconds | None = None,
     ) -> None:
-        """``now`` measures slices of work, in seconds: a clock that never jumps, where the reactor's may."""
+        """``now``: steady clock in seconds for time slices, given if the reactor's clock can jump."""
         super().__init__(configuration, reactor, policies, store or NoStorage(), now)
         self.started_at = self.clock.now
-        self.begun = self.clock.steady.now  # by which its age is told, whatever the wall clock is set to
+        self.begun = self.clock.steady.now  # ms of the steady clock, for the uptime
         self.rejections = RejectionLog(self.clock.steady)
         self.log_limit = LogLimit(self.clock.steady)
         self.subscription_memory = SubscriptionMemory(configuration.global_max_subscription_size)
@@ -38,7 +38,7 @@ class Broker(Services):
         self.watch = self.slow_consumers.watch
         self.send_dead_letter, self.send_expired = send_dead_letter, send_expired
         self.notifications.send_message = partial(send_notification, self)
-        #: where requests are sent; it is no address of the directory, and has no queues
+        #: the address of management requests, outside the directory and without queues
         name = configuration.management_address
         self.management = Address(name, frozenset(), self.directory.settings.lookup(name), self)
         self.diverts = Diverts(self)
@@ -47,7 +47,7 @@ class Broker(Services):
             self.diverts.add(divert)
 
     def suspend_delivery(self) -> None:
-        """Deliver no message of any queue, in memory or in pages, until `resume_delivery`. All else goes on."""
+        """Suspend the delivery of all queues, in memory and in pages, until `resume_delivery`. All else continues."""
         if not self.delivery_suspended:
             self.delivery_suspended = True
             for queue in self.directory.queues.values():
@@ -61,7 +61,7 @@ class Broker(Services):
                 queue.dispatcher.resume()
 
     def stop(self) -> None:
-        """All that was begun is done, no timer is left, and all is safe."""
+        """Finish background jobs, cancel all timers, and close the store, which syncs it."""
         self.background.finish()
         self.scans.abandon()
         self.schedule.stop()

@@ -1,7 +1,7 @@
-"""History of counters: points in three resolutions, in bounded memory. Whoever samples the counters writes them.
+"""History of counters: points in three resolutions, in bounded memory, written by the sampler of the counters.
 
-A point is two bytes: 11 bits and an exponent, exact up to 2047 and to 0.05 % above. A series has columns only for
-what was not 0 within it, so that what is idle costs a few objects and no points.
+A point has two bytes: 11 bits and an exponent, exact up to 2047 and to 0.05 % above. A series has columns only for
+values that were not 0 within it, so that an idle counter needs no points.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ Resolutions = tuple[tuple[int, int], ...]
 #: 5 minutes, an hour, a day.
 RESOLUTIONS: Resolutions = ((1, 300), (10, 360), (60, 1440))
 
-#: Fewest points of each resolution while memory is short.
+#: Minimum number of points of each resolution while memory is short.
 MIN_POINTS = 60
 
-#: Memory of all histories together, in bytes.
+#: Maximum memory of all histories together, in bytes.
 MAX_MEMORY = 128 * 1024 * 1024
 
 #: Seconds over which `History.rate` averages.
@@ -27,18 +27,18 @@ RATE_PERIOD = 10
 #: Bytes of a column besides its points, and of a series besides its columns.
 COLUMN_SIZE, SERIES_SIZE = 96, 400
 
-#: Points by which a series exceeds its limit before the excess is removed, as a part of the limit.
+#: Divisor of the limit of a series: the excess points at which the oldest are removed.
 EXCESS = 8
 
-#: Seconds of a gap between two samples that are spread evenly over it; the rest of a longer one is idle.
+#: Maximum seconds of a gap between two samples over which changes are spread evenly; the start of a longer gap is idle.
 MAX_SPREAD = 60
 
-#: Values below this are stored as they are.
+#: Values below this are stored exactly.
 EXACT = 2048
 
 
 def pack(value: int) -> int:
-    """A value of at least 0 in 16 bits, for `unpack`."""
+    """Encode a value of at least 0 in 16 bits, for `unpack`."""
     if value < EXACT:
         return value
     shift = value.bit_length() - 11
@@ -49,26 +49,26 @@ def pack(value: int) -> int:
 
 
 def unpack(code: int) -> int:
-    """The value of a `pack`."""
+    """Decode the result of `pack`."""
     return code if code < EXACT else (code & 0x7FF) << (code >> 11)
 
 
 class HistoryMemory:
-    """What all histories share: the time, the memory that they use, and how many points they may have.
+    """State shared by all histories: the time, the used memory, and the limits of points.
 
-    Seconds before ``second`` are complete, those before ``sampling`` are or are being sampled. ``limits`` are the
-    points of each resolution.
+    Seconds before ``second`` are complete; those before ``sampling`` are sampled, or the running sample covers them.
+    ``limits`` are the maximum numbers of points of each resolution.
     """
 
     def __init__(self, resolutions: Resolutions = RESOLUTIONS) -> None:
-        self.used = 0  # exact after each `review`, and in between without the growth of series that exist
+        self.used = 0  # bytes; exact after `review`, then without the growth of existing columns
         self.resolutions = resolutions
         self.second = self.sampling = 0
         self.max_bytes = MAX_MEMORY
         self.limits = [points for _, points in resolutions]
 
     def review(self, used: int) -> None:
-        """Set the limits for the memory in use: where it is short, the oldest of the coarsest points go first."""
+        """Adapt the limits to the memory in use (bytes): short memory first lowers the limit of the coarsest points."""
         self.used = used
         limits = self.limits
         if used > self.max_bytes:
@@ -92,10 +92,10 @@ class Series:
         self.columns: list[array[int] | None] = [None] * len(base)
         self.end = end
         self.size = 0
-        self.base = base  # values at the beginning of the point at ``end``
+        self.base = base  # values at the start of the point ``end``
 
     def append(self, values: Sequence[int]) -> int:
-        """Add a point. Returns the bytes of new columns."""
+        """Add a point. Return the bytes of new columns."""
         columns, size = self.columns, self.size
         created = 0
         for index, value in enumerate(values):
@@ -111,7 +111,7 @@ class Series:
         return created
 
     def append_idle(self, count: int, gauges: Sequence[int], limit: int) -> None:
-        """Add ``count`` points in which nothing happened; ``gauges`` are the last values of the last columns."""
+        """Add ``count`` points without changes, at most ``limit`` in memory. ``gauges``: values of the last columns."""
         columns = self.columns
         rates = len(columns) - len(gauges)
         points = min(count, limit)
@@ -128,7 +128,7 @@ class Series:
         self.end += count
 
     def trim(self, limit: int) -> None:
-        """Remove the oldest points above a limit."""
+        """Remove the oldest points beyond a limit."""
         excess = self.size - limit
         if excess > 0:
             for column in self.columns:
@@ -138,34 +138,34 @@ class Series:
 
     @property
     def bytes(self) -> int:
-        """Memory in use."""
+        """Memory in use, in bytes."""
         return SERIES_SIZE + sum(
             COLUMN_SIZE + 2 * len(column) for column in self.columns if column is not None
         )
 
 
 class History:
-    """The history of one thing. Of its values the first ``rates`` are counters, the others gauges.
+    """The history of one object. The first ``rates`` of its values are counters, the others gauges.
 
-    Point n of a resolution covers the seconds from n times its length on.
+    Point n of a resolution starts at second n times the length of its points.
     """
 
     __slots__ = ("changes", "last", "memory", "rates", "sampled", "series", "since")
 
     def __init__(self, memory: HistoryMemory, last: tuple[int, ...], rates: int, since: int) -> None:
-        """``last`` are the values before second ``since``, the first one that is known."""
+        """``since`` is the first known second, ``last`` are the values before it."""
         self.memory = memory
         self.last = last
         self.rates = rates
         self.since = since
-        self.sampled = since  # seconds before this one are in ``last``
-        self.changes = 0  # for whoever samples: by which it sees that nothing has happened
+        self.sampled = since  # ``last`` includes the seconds before this one
+        self.changes = 0  # used by the sampler to detect idle objects
         self.series: list[Series | None] = [None] * len(memory.resolutions)
 
     def record(self, values: tuple[int, ...], late: int = 1) -> list[int]:
-        """The values at `HistoryMemory.sampling`; ``late`` seconds have passed since everything was sampled last.
+        """Add the values at `HistoryMemory.sampling`, ``late`` seconds after the last sample of all objects.
 
-        Returns the changes of the counters, none of them negative.
+        Return the growth of each counter, at least 0.
         """
         gauges, memory = values[self.rates :], self.memory
         now = memory.sampling
@@ -202,7 +202,7 @@ class History:
             self.since = memory.sampling
             return None
         seconds, limit = memory.resolutions[index][0], memory.limits[index]
-        # what is known of it before: nothing happened
+        # the counters did not change before
         first = max(-(-self.since // seconds), point - limit)
         series = self.series[index] = Series(min(first, point), array("q", self.last))
         self._append_idle(series, index, point)
@@ -217,19 +217,19 @@ class History:
             self.memory.used += series.append([*shares, *gauges])
 
     def _close(self, series: Series, index: int, point: int) -> None:
-        """Complete the points before ``point`` with what was sampled so far."""
+        """Complete the points before ``point`` with the latest sample."""
         last = self.last
         self.memory.used += series.append([*self._growth(series.base, last), *last[self.rates :]])
         self._append_idle(series, index, point)
         series.base = array("q", last)
 
     def _append_idle(self, series: Series, index: int, point: int) -> None:
-        """Add the points before ``point``, in which nothing happened."""
+        """Add the points before ``point`` without changes."""
         if series.end < point:
             series.append_idle(point - series.end, self.last[self.rates :], self.memory.limits[index])
 
     def _growth(self, base: Sequence[int], values: Sequence[int]) -> list[int]:
-        """How much each counter has grown; one that has shrunk began again."""
+        """Return the growth of each counter, 0 for one that was reset."""
         rates = self.rates
         return [
             value - before if value > before else 0
@@ -237,7 +237,7 @@ class History:
         ]
 
     def sweep(self) -> int:
-        """Forget what is older than the limits. Returns the memory in use."""
+        """Remove points older than the limits. Return the memory in use, in bytes."""
         memory = self.memory
         used = 0
         for index, (seconds, _) in enumerate(memory.resolutions):
@@ -246,14 +246,14 @@ class History:
                 continue
             limit = memory.limits[index]
             if memory.second // seconds - series.end > limit:
-                self.series[index] = None  # nothing happened within it
+                self.series[index] = None  # no changes within the limit
             else:
                 series.trim(limit)
                 used += series.bytes
         return used
 
     def rate(self, index: int) -> float | None:
-        """A counter's changes per second in the last `RATE_PERIOD` seconds; None where that is unknown."""
+        """Return the changes per second of a counter over the last `RATE_PERIOD` seconds, None if unknown."""
         now = self.memory.second
         period = min(RATE_PERIOD, now - self.since)
         idle = now - self.sampled
@@ -272,16 +272,16 @@ class History:
         return round(sum(map(unpack, points)) / period, 2)
 
     def points(self, resolution: int, first: int) -> list[list[float | None]]:
-        """For each value the points of a resolution (its index) from point ``first`` to the last complete one.
+        """Return for each value the points of a resolution (its index) from point ``first`` to the last complete one.
 
-        Of counters changes per second.
+        Points of counters are changes per second. None: unknown.
         """
         memory, rates = self.memory, self.rates
         seconds = memory.resolutions[resolution][0]
         end = memory.second // seconds
         series = self.series[resolution]
         length = max(0, end - first)
-        known = min(length, max(0, -(-self.since // seconds) - first))  # points before are not
+        known = min(length, max(0, -(-self.since // seconds) - first))  # points before that are unknown
         unknown: list[float | None] = [None]
         found: list[list[float | None]] = []
         for index, last in enumerate(self.last):
@@ -299,7 +299,7 @@ class History:
                 stored = [unpack(code) for code in column]
             else:
                 stored = [round(unpack(code) / seconds, 3) for code in column]
-            if series.end < end:  # nothing was recorded after that point, which was not complete then
+            if series.end < end:  # no sample completed that point
                 change = idle
                 if not gauge and seconds > 1:
                     change = round(max(0, last - series.base[index]) / seconds, 3)

@@ -1,7 +1,7 @@
-"""Notifications: the one entrance for events of the broker. Each goes to the log of recent events, to its listeners,
-and as a message to the management-notification-address, where that exists (Artemis, "Management notifications").
+"""Notifications: all events of the broker pass through this module. Each goes to the list of recent events, to the
+listeners, and as a message to the management-notification-address (Artemis, "Management notifications").
 
-Nothing is notified per message, unless the configuration asks for it. Types that Artemis has are named as there.
+Single messages only cause events if the configuration requests it. Types that Artemis has are named as there.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .message import ROUTING_TYPE_CODES, AddressBase
 from .ports import Hooks, hooks_with_notifications
 from .reference import Reference
 
-#: Events of each type that are listed: frequent ones do not displace rare ones.
+#: Maximum number of listed events of each type: frequent types do not displace rare ones.
 MAX_EVENTS = 200
 
-#: Events whose messages may wait to be sent; further ones get none.
+#: Maximum number of events whose messages wait to be sent; further ones send no message.
 MAX_WAITING = 1000
 
 #: Every type, with its meaning.
@@ -60,7 +60,7 @@ TYPES = {
     "SHUTDOWN": "The broker is stopping.",
 }
 
-#: The fields of events, with the header of the message (Artemis).
+#: The fields of events, with their headers in the message (Artemis).
 HEADERS = {
     "queue": "_AMQ_RoutingName",
     "address": "_AMQ_Address",
@@ -86,16 +86,16 @@ class Event(NamedTuple):
     type: str
     text: str
     fields: tuple[tuple[str, Value], ...]
-    headers: tuple[tuple[str, str], ...] = ()  # of its message only
+    headers: tuple[tuple[str, str], ...] = ()  # additional headers of its message
 
 
-#: Types of sessions, of which only messages are sent: they say what events of connections say.
+#: Types of sessions, which only send messages: events of connections list the same facts.
 SESSION_TYPES = {
     "SESSION_CREATED": "A client has logged in.",
     "SESSION_CLOSED": "The connection of a client has ended.",
 }
 
-#: Headers with one value in all messages of a type, as Artemis has them outside of a cluster.
+#: Headers with a constant value in all messages of a type, as in Artemis without a cluster.
 _CONSTANT = {
     **dict.fromkeys(("BINDING_ADDED", "BINDING_REMOVED"), {"_AMQ_Binding_Type": "0", "_AMQ_Distance": "0"}),
     **dict.fromkeys(("CONSUMER_CREATED", "CONSUMER_CLOSED"), {"_AMQ_Distance": "0"}),
@@ -104,7 +104,7 @@ _CONSTANT = {
     ),
 }
 
-#: Types that name the certificate of the client, "unavailable" where it showed none.
+#: Types with a header for the certificate of the client: "unavailable" without one.
 _WITH_CERTIFICATE = frozenset(
     (
         "CONNECTION_CREATED",
@@ -121,7 +121,7 @@ _WITH_SESSION = frozenset(("CONSUMER_CREATED", "CONSUMER_CLOSED", "CONSUMER_SLOW
 
 
 def message_headers(event: Event) -> dict[str, str]:
-    """The headers of the message of an event besides its type and time, with Artemis's names and values."""
+    """Return the headers of an event's message besides type and time, with Artemis's names and values."""
     fields = dict(event.fields)
     headers = dict(_CONSTANT.get(event.type, {}))
     for name, value in event.fields:
@@ -140,17 +140,17 @@ def message_headers(event: Event) -> dict[str, str]:
 
 
 class Notifications:
-    """The recent events of a broker. ``last_id`` is that of the last event; ids of a later run are higher.
+    """The recent events of a broker. ``last_id`` is the id of the last event; ids of a later run are higher.
 
-    ``sent`` and ``dropped`` count messages since the start.
+    ``sent`` counts the messages that a queue accepted since the start, ``dropped`` those beyond `MAX_WAITING`.
     """
 
-    is_observed: Callable[[], bool]  # somebody may get messages of events
-    send_message: Callable[[Event], bool]  # sends that of an event; False where no queue took it
+    is_observed: Callable[[], bool]  # whether a queue receives messages of events
+    send_message: Callable[[Event], bool]  # sends the message of an event; False if no queue accepts it
 
     def __init__(self, configuration: Callable[[], BrokerConfiguration], clock: Clock) -> None:
-        """``configuration`` is that of the broker, which a reload replaces."""
-        self._last_dropped = 0  # id of the latest event that is not listed any more
+        """``configuration`` returns the current configuration, which a reload replaces."""
+        self._last_dropped = 0  # id of the latest event removed from the list
         self._configuration = configuration
         self._clock = clock
         self.address = configuration().management_notification_address
@@ -158,12 +158,12 @@ class Notifications:
         self.listeners: dict[Callable[[Event], None], None] = {}
         self.last_id = self._begun = clock.now
         self._waiting: deque[Event] = deque()
-        self.sent = self.dropped = 0  # messages that a queue took, and those that were too many
+        self.sent = self.dropped = 0
 
     def notify(
         self, kind: str, text: str, headers: Mapping[str, str] | None = None, /, **fields: Value | None
     ) -> None:
-        """An event of one of `TYPES` has happened. Fields that are None are left out; ``headers`` its message has."""
+        """Add an event of one of `TYPES`. Omits fields that are None. ``headers``: more headers of its message."""
         assert kind in TYPES and HEADERS.keys() >= fields.keys()
         event = self._event(kind, text, headers, fields)
         recent = self._by_type.setdefault(kind, deque(maxlen=MAX_EVENTS))
@@ -175,7 +175,7 @@ class Notifications:
         self._enqueue(event)
 
     def notify_session(self, kind: str, text: str, **fields: Value | None) -> None:
-        """A message of one of `SESSION_TYPES`, unless suppress-session-notifications is set."""
+        """Send the message of one of `SESSION_TYPES`, unless suppress-session-notifications is set."""
         if self.is_observed() and not self._configuration().suppress_session_notifications:
             self._enqueue(self._event(kind, text, {"_AMQ_Address": self.address}, fields))
 
@@ -188,7 +188,7 @@ class Notifications:
         return Event(number, self._clock.now, kind, text, given, more)
 
     def _enqueue(self, event: Event) -> None:
-        """Have the message of an event sent, where somebody subscribes; events about that address have none."""
+        """Queue the message of an event, if `is_observed` and the event is not about the notification address."""
         if not self.is_observed() or ("address", self.address) in event.fields:
             return
         if len(self._waiting) >= MAX_WAITING:
@@ -199,7 +199,7 @@ class Notifications:
         self._waiting.append(event)
 
     def observe(self, address: AddressBase, hooks: Hooks) -> Hooks:
-        """The hooks of an address, with messages per delivered or expired message where the configuration asks."""
+        """Return the hooks of an address, with notifications of delivered or expired messages if configured."""
         kinds = self._configuration().notified
         if not kinds or address.name == self.address:
             return hooks
@@ -228,19 +228,19 @@ class Notifications:
 
     @property
     def events(self) -> list[Event]:
-        """The events that are still known, the newest last."""
+        """All listed events, the newest last."""
         return self.since(0)
 
     def since(self, number: int) -> list[Event]:
-        """The events after that id, of those that are still known, the newest last."""
+        """Return the listed events after an id, the newest last."""
         return sorted(event for recent in self._by_type.values() for event in recent if event.id > number)
 
     def has_lost(self, number: int) -> bool:
-        """Whether events after that id are not known any more, or no event has had it; 0 stands for none."""
+        """Return whether events after an id are no longer listed, or the id is of another run. False for 0."""
         return 0 < number < max(self._last_dropped, self._begun) or number > self.last_id
 
     def _send(self) -> None:
-        """Send the messages of events: later, as an event may be in the middle of something."""
+        """Send the waiting messages, in a later iteration: an event may happen during another operation."""
         waiting, self._waiting = self._waiting, deque()
         for event in waiting:
             self.sent += self.send_message(event)

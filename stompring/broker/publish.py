@@ -14,9 +14,8 @@ Splitting Message Flows").
 
 `Divert` is a divert of broker.xml with its counters; an address has a `BoundDivert` for each divert that applies to it.
 `route` calls `divert` before it enqueues a message. A copy is a new message with the headers of its origin. It is
-routed
-like a message sent to its address, with the pages, diverts and dead letters of that address. The limits of forwarding
-addresses also block or refuse producers: `divert_rejection`.
+routed like a message sent to its address, with the pages, diverts and dead letters of that address. The limits of
+forwarding addresses also block or refuse producers: `divert_rejection`.
 
 Move, copy and retry: an operator sends messages of a queue to another address or queue.
 
@@ -218,8 +217,7 @@ def exceeded_by(loads: Mapping[Address, Sequence[int]], acknowledged: Iterable[R
     """Return the ERROR text for a transaction that exceeds a limit with the policy FAIL, None if it exceeds none.
 
     ``loads``: bytes of each message that the transaction sends, by address. ``acknowledged``: references that it
-    settles.
-    As for single SENDs, the last message may reach a limit, and those before it may not.
+    settles. As for single SENDs, the last message may reach a limit, and those before it may not.
     """
     bounded = [address for address in loads if _fails(address)]
     if not bounded:
@@ -920,8 +918,7 @@ def divert_rejection(address: Address, traits: Traits, body: bytes) -> Rejection
     """Return the rejection of a message by the limits of the forwarding addresses, None if they allow it.
 
     Only BLOCK and FAIL reject the message itself. All filters are evaluated with the headers of this message, even
-    those
-    of diverts that apply to its copies.
+    those of diverts that apply to its copies.
     """
     if next(_rejections(address, traits, None), None) is None:
         return None
@@ -1078,8 +1075,7 @@ class Mover:
         """Move or copy one pending or scheduled message; with its ``origin`` retry it.
 
         Return False if the message has left its queue, a `Rejection` if the target is full. Raises `Refused` if the
-        target
-        does not accept it. A rejected or refused message stays in its queue.
+        target does not accept it. A rejected or refused message stays in its queue.
         """
         broker, message = self.source.broker, ref.message
         forwarded, queues, due = self._forwarded(ref, target, origin)
@@ -1304,8 +1300,7 @@ class Transaction:
 
         Before the commit, ``ask`` returns a rejection if a limit stops the message, ``claim`` returns its address and
         duplicate id, and ``diverted`` the addresses that diverts copy it to. ``cancel`` is called with the reason if
-        the
-        message will not be sent.
+        the message will not be sent.
 
         Raises `LimitReached` if the transactions of the connection, or all transactions, hold too many bytes.
         """

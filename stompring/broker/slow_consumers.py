@@ -1,7 +1,7 @@
-"""Consumers that take less than the ``slow-consumer-threshold`` of their address (Artemis, slow consumers).
+"""Consumers that are slower than the ``slow-consumer-threshold`` of their address (Artemis, slow consumers).
 
-A queue is looked at once in each ``slow-consumer-check-period`` while it has consumers: never more, and never while
-nobody has set a threshold. Nothing is counted for it but what each consumer has settled, which is an integer.
+A queue with consumers and a threshold is checked once in each ``slow-consumer-check-period``. The check needs only one
+counter for each consumer: its settled messages.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .queue import Consumer, Queue
 
 log = logging.getLogger(__name__)
 
-#: Milliseconds. Looks are due at whole multiples of it, so that many queues are looked at together.
+#: Milliseconds. Checks are due at multiples of it, so that one timer serves many queues.
 GRAIN = 1000
 
 
 class Watched:
-    """A queue since it was last looked at."""
+    """State of a queue at its last check. ``since`` and ``due`` (next check) are ms of the steady clock."""
 
     def __init__(self, queue: Queue, now: int, slow: frozenset[Consumer] = frozenset()) -> None:
         self.since = now
@@ -31,33 +31,33 @@ class Watched:
         self.due = -(-due // GRAIN) * GRAIN
         self.added = queue.messages_added
         self.settled = {consumer: consumer.settled for consumer in queue.consumers}
-        self.slow = slow  # consumers that were too slow when it was looked at
+        self.slow = slow  # consumers that were too slow then
 
 
 class SlowConsumers:
-    """Looks at queues whose addresses have a threshold, and does what their policy says."""
+    """Checks queues whose addresses have a threshold, and applies their ``slow-consumer-policy``."""
 
     def __init__(self, broker: AddressServices) -> None:
         self._timer: Timer | None = None
         self._quiet_until = 0
         self._untold = 0
-        self.notified = 0  # since the start
-        self.killed = 0
+        self.notified = 0  # slow consumers announced since the start
+        self.killed = 0  # slow consumers closed since the start
         self._broker = broker
         self._watched: dict[Queue, Watched] = {}
 
     @property
     def slow(self) -> int:
-        """Consumers that were too slow when their queue was last looked at."""
+        """Number of consumers that were too slow at the last check of their queue."""
         return sum(len(watched.slow) for watched in self._watched.values())
 
     def is_slow(self, consumer: Consumer) -> bool:
-        """Whether a consumer was too slow when its queue was last looked at."""
+        """Return whether a consumer was too slow at the last check of its queue."""
         watched = self._watched.get(consumer.queue)
         return watched is not None and consumer in watched.slow
 
     def watch(self, queue: Queue) -> None:
-        """``queue`` has a consumer, or other settings: look at it from now on, if these say so."""
+        """Check a queue with a new consumer or new settings from now on, if it has consumers and a threshold."""
         if queue.address.settings.slow_consumer_threshold < 0 or not queue.consumers:
             return
         if queue not in self._watched:
@@ -85,7 +85,7 @@ class SlowConsumers:
 
     def _act(self, queue: Queue, consumer: Consumer, rate: float, settings: AddressSettings) -> None:
         if consumer not in queue.consumers:
-            return  # another one of its connection was slow too, and took it along
+            return  # closed with its connection, because of another slow consumer
         unit = settings.slow_consumer_threshold_measurement_unit
         words = unit.replace("_", " ").lower()
         text = (
@@ -114,7 +114,7 @@ class SlowConsumers:
             self.notified += 1
 
     def _log_slow(self, text: str, fields: Mapping[str, object]) -> None:
-        """One line in ten seconds, with how many were left out since the last."""
+        """Log at most one line in `QUIET` ms, with the number of consumers omitted since the last line."""
         now = self._broker.clock.steady.now
         if now < self._quiet_until:
             self._untold += 1
@@ -124,18 +124,18 @@ class SlowConsumers:
         self._quiet_until, self._untold = now + QUIET, 0
 
     def stop(self) -> None:
-        """Look at nothing any more."""
+        """Stop all checks."""
         cancel(self._timer)
         self._timer = None
         self._watched.clear()
 
 
 def too_slow(queue: Queue, watched: Watched, now: int) -> list[tuple[Consumer, float]]:
-    """The consumers that took too little since the last look, each with what it took, in messages per second.
+    """Return the slow consumers of a queue since the last check, each with its messages per second.
 
-    None where the queue had too little for them: fewer messages came than all of them together should have taken, and
-    fewer wait. Nor one that stands by for another. A consumer that came after the last look has the next one before
-    it. With a threshold of 0 a consumer is slow that took nothing at all, whatever there was to take.
+    If fewer messages arrived, and fewer wait, than all consumers together should settle, none is slow. Consumers that
+    stand by for another one, and consumers added since the last check, are not slow either. With a threshold of 0 a
+    consumer is slow if it settled nothing, even if the queue had no messages.
     """
     settings = queue.address.settings
     seconds = (now - watched.since) / 1000

@@ -9,8 +9,7 @@ Two caches share the memory budget (``dispatch-memory``): blocks of pages (pendi
 of queues without consumers (head cache). A loader fills both, in time slices.
 
 Messages on disk also expire or fall due. The broker keeps one time in memory for each page, the soonest of its
-messages.
-At that time it reads the page once, and handles all its messages that have expired or are due.
+messages. At that time it reads the page once, and handles all its messages that have expired or are due.
 
 The store does not save the index of a last-value queue. After a start the broker reads each waiting message of its
 pages once, in time slices, before the queue delivers its first message.
@@ -650,8 +649,7 @@ class Loader:
 
     ``others`` returns the number of queues that keep up. While they use most of the reactor's time, each piece of work
     gets half the time of one such queue (`WEIGHT`): consumers of a long backlog must not slow down the other queues.
-    The
-    loader saves this time up until it has `SHORTEST_SLICE`.
+    The loader saves this time up until it has `SHORTEST_SLICE`.
     """
 
     def __init__(
@@ -1559,8 +1557,7 @@ class TargetArea:
         """Return whether to load more of the spilled messages of a consumer.
 
         True for a message that precedes all those of the consumer in memory, even if the budget is used up: delivery
-        waits
-        for it (`TargetArea.may_deliver`). Such a message was requeued and then spilled.
+        waits for it (`TargetArea.may_deliver`). Such a message was requeued and then spilled.
         """
         parking = self.group_spill
         if consumer not in parking or consumer in self._fetching:
