@@ -167,10 +167,10 @@ class RetroactiveMessages:
         return cached[1]
 
 
-#: Milliseconds for which the duplicates of one address are logged once.
+#: Minimum milliseconds between two log lines about the duplicates of one address.
 LOG_INTERVAL = 60_000
 
-#: Characters of an id in a log line or an ERROR.
+#: Maximum number of characters of an id in a log line or an ERROR.
 PRINTED_CHARACTERS = 80
 
 
@@ -399,9 +399,7 @@ class Address(AddressBase):
         self.blocked_producers = 0
         self.history: History | None = None  # None if it is not sampled
         self.turn = 0  # round-robin index of its anycast queues
-        self.stamp = (
-            0  # incremented with each change of its queues or permissions: outdates the plans of SENDs
-        )
+        self.stamp = 0  # incremented with each change of queues or permissions: outdates plans of SENDs
         self.generation = -1  # `AddressServices.generation` of the bindings
         self._logged_full = False
         self._watching = False  # was full or pages: `release` checks whether that ends
@@ -819,8 +817,8 @@ class Store(Storage, Protocol):
 class Paging(Protocol):
     """All pages of the broker.
 
-    A session sets ``gathering`` while it processes the SENDs of one socket read. It calls `write_gathered` before any
-    cursor is read.
+    A session sets ``gathering`` while it processes the SENDs of one socket read. The broker calls `write_gathered`
+    before it reads a cursor.
     """
 
     gathering: bool

@@ -463,7 +463,7 @@ class BridgeWorker:
             self._connection.write(b"".join(out))
 
     def update(self) -> None:
-        """Pause or resume consumption like the bridge."""
+        """Apply `Bridge.paused`."""
         self._pause()
         self._resume()
 

@@ -388,9 +388,7 @@ class AutoDelete:
         self._broker = broker
         self._directory = broker.directory
         self._timers: dict[Queue | Address, Timer] = {}
-        self._unread: dict[
-            str, int
-        ] = {}  # addresses that never had a queue, with their number of sent messages
+        self._unread: dict[str, int] = {}  # addresses that never had a queue, with their sent messages
         self._checks: list[tuple[int, str]] = []  # heap of check times (ms of the steady clock) and names
 
     def consider(self, queue: Queue) -> None:
@@ -1080,9 +1078,7 @@ class Services(AddressServices):
         now: Seconds | None,
     ) -> None:
         super().__init__(configuration, reactor, now, policies, store, self._pageable_addresses)
-        self.transaction_bytes = ByteQuota(
-            configuration.global_max_transaction_size
-        )  # bytes of all open transactions
+        self.transaction_bytes = ByteQuota(configuration.global_max_transaction_size)  # of all transactions
         self.copying_to: list[str] = []  # addresses of the copies that are being routed, outermost first
         self.directory = Directory(self)
         self.retroactive = RetroactiveAddresses(self)

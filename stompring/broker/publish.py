@@ -478,7 +478,7 @@ def publish_admitted(broker: Services, publication: Publication, body: bytes) ->
     address, traits, identifier = publication.address, publication.traits, publication.identifier
     schedule = publication.schedule
     persisted = identifier is not None and is_persisted(address, traits.durable)
-    as_one = persisted or (identifier is None and address.copied)  # the message, and its copies or its id
+    as_one = persisted or (identifier is None and address.copied)  # with its id or its copies
     if as_one:
         broker.write_gathered()  # earlier messages are not part of this transaction
         broker.storage.begin(len(body) + len(traits.block) + len(identifier or b""))
@@ -694,7 +694,7 @@ def _send_copy(
 
 
 def _create_resource(message: Message, target: str, prefix: str, suffix: str) -> None:
-    """Create the queue of an origin (``auto-create-dead-letter-resources``, ``auto-create-expiry-resources``)."""
+    """Create the queue for dead letters or expired messages of one address, unless it exists."""
     origin, directory = message.address.name, services_of(as_address(message.address)).directory
     queue = f"{prefix}{origin}{suffix}"
     if queue in directory.queues:

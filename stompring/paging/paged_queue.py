@@ -1684,7 +1684,7 @@ class TargetArea:
         block: Block,
         in_time: InTime,
     ) -> int:
-        """Deliver messages of a block without selectors, as `_load_run` and `Dispatcher.dispatch` do in two steps.
+        """Deliver messages of a block to consumers without selectors: `_load_run` and `dispatch` in one step.
 
         Messages that their delivery settles get no reference; they are settled in runs. Returns the number of
         positions.
