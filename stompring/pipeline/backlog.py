@@ -1,8 +1,8 @@
 """The part of a data directory that has not been read yet, and the batches that it is read in.
 
-A batch ends at a time. All rows before it that were not read yet are in the batch, those of the journal and those of
-the pages of each address; where that time is in the middle of a file, the file is cut there. So rows of a later batch
-are not older than rows of an earlier one, but for what stands in one file out of its order.
+A batch ends at a time. It has all unread rows before that time, from the journal and from the pages of each address;
+a file with rows on both sides of that time is cut. So no row of a later batch is older than a row of an earlier one,
+unless a file has rows out of order.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from stompring.store.segment import HEADER, Footer
 from .files import START, DataFiles, FileEntry, Position, Positions, Range, Times, is_sealed
 from .records import complete_until
 
-#: Of what is compared with a limit: shares of files add up to whole ones but for this.
+#: Tolerance of comparisons with a limit: the rounding error of shares of files that add up to whole files.
 ROUNDING = 1e-6
 
 
 class Amount(NamedTuple):
-    """How much a part of a folder is. Files count by the share of them that is read."""
+    """The size of a part of a folder. A file that is read in part counts as a fraction."""
 
     bytes: float = 0
     files: float = 0
     rows: float = 0
 
     def plus(self, other: Amount, share: float = 1) -> Amount:
-        """With a share of another one."""
+        """Add a share of another amount."""
         return Amount(*(own + share * more for own, more in zip(self, other, strict=True)))
 
 
 class Limit(NamedTuple):
-    """How much is taken at once, about. Something is always taken. None: as much as there is."""
+    """The approximate size of a batch, None for no limit. A batch is never empty if there are unread rows."""
 
     bytes: int | None = None
     files: int | None = None
-    rows: int | None = None  # records, of which not all become rows of each table
+    rows: int | None = None  # compared with the number of records, which may be more than a table's rows
 
     def allows(self, amount: Amount) -> bool:
-        """Whether it is no more than this."""
+        """Return whether an amount is within the limit."""
         return all(
             most is None or actual <= most + ROUNDING for most, actual in zip(self, amount, strict=True)
         )
 
 
 class FileSlice:
-    """What is new of one file: from ``start`` to ``end``. What is asked of the file is read when it is needed."""
+    """The unread part of one file, from byte ``start`` to ``end``. The file is read only when its times are needed."""
 
     def __init__(
         self,
@@ -72,24 +72,25 @@ class FileSlice:
         times: Callable[[], Times],
         rows: Callable[[], float],
     ) -> None:
-        """``size`` is that of the whole file. ``begun`` is when, about; ``greatest`` a time that no row is later than,
-        None where only ``times`` tell that; ``rows`` how many records the whole file has, about."""
+        """``size`` is the size of the whole file in bytes. Of the functions ``begun`` returns the approximate creation
+        time of the file, ``greatest`` an upper bound of the times of its rows (None if only ``times`` has one), and
+        ``rows`` the approximate number of records in the whole file. Times are epoch ms."""
         self.name, self.folder, self.number = name, folder, number
         self.start, self.end = start, end
         stop = size if end.number > number else end.offset
         self.bytes = max(stop - start, 0)
         self._share = self.bytes / size if size else 1.0
         self._begun, self._greatest, self._times, self._rows = begun, greatest, times, rows
-        self.known: Times | None = None  # its times, if it was asked for them before
+        self.known: Times | None = None  # the times, once `learn` has read them
 
     def amount(self, limit: Limit) -> Amount:
-        """All of it, as far as a limit asks."""
+        """Return the size of the slice. Its rows are counted only if ``limit`` limits rows."""
         rows = 0 if limit.rows is None else int(self._share * self._rows())
         return Amount(self.bytes, self._share, rows)
 
     @property
     def greatest(self) -> int:
-        """A time that no row in it is later than: that of the latest row, where that is known."""
+        """An upper bound of the times of its rows (epoch ms): the time of the latest row once `learn` has read it."""
         return (
             self._footer_greatest
             if self.known is None and self._footer_greatest is not None
@@ -101,13 +102,13 @@ class FileSlice:
         return self._greatest() if self.start == 0 else None
 
     def learn(self) -> Times:
-        """Its times, exactly."""
+        """Return the exact times. Reads the file at the first call."""
         if self.known is None:
             self.known = self._times()
         return self.known
 
     def share(self, time: int) -> float:
-        """How much of it is before a time: by what is known, else by guess."""
+        """Return the fraction of the slice before a time: exact if the times are known, else interpolated."""
         if time > self.greatest:
             return 1.0
         if self.known is not None:
@@ -116,12 +117,12 @@ class FileSlice:
         return min(max((time - least) / (self.greatest - least + 1), 0.0), 1.0)
 
     def cut(self, time: int) -> int:
-        """Where what is before a time ends; ``start`` where nothing of it is."""
+        """Return the byte at which the rows before a time end, ``start`` if the slice has none."""
         at = self.learn().cut(time)
         return max(at, self.start) if at >= 0 else self.start + self.bytes
 
     def until(self, time: int) -> Position | None:
-        """The position behind what is before a time; None where nothing of it is."""
+        """Return the position behind the rows before a time, None if the slice has none."""
         stop = self.start + self.bytes
         at = stop if time > self.greatest else self.cut(time)
         if at >= stop:
@@ -129,21 +130,21 @@ class FileSlice:
         return Position(self.number, at) if at > self.start else None
 
     def times(self) -> Any:
-        """The latest time so far, wherever in it that rises; 0 where no row tells one."""
+        """Return the ascending latest times of the slice (see `Times`), one 0 if no row has a time."""
         learned = self.learn()
         first = max(int(np.searchsorted(learned.at, self.start, side="right")) - 1, 0)
         return learned.latest[first:] if len(learned.at) else np.zeros(1, np.int64)
 
 
-#: What is new in each folder.
+#: The unread files of each folder, in order.
 Folders = Sequence[Sequence[FileSlice]]
 
-#: A file that a batch has, and up to where.
+#: A file of a batch, and the end of its part in the batch.
 Part = tuple[FileSlice, Position]
 
 
 def slices_before(folder: Sequence[FileSlice], time: int) -> Iterator[FileSlice]:
-    """Of what is new in one folder the files that are before a time, and the one that it is in the middle of."""
+    """Yield the slices of a folder with rows before a time: the last one may have later rows too."""
     for piece in folder:
         yield piece
         if piece.greatest >= time:
@@ -151,10 +152,7 @@ def slices_before(folder: Sequence[FileSlice], time: int) -> Iterator[FileSlice]
 
 
 def plan_batch(folders: Folders, limit: Limit, least: int) -> list[Part]:
-    """What a batch has of the folders: pieces, and up to where.
-
-    All that is before ``least`` (epoch ms) is in it, whatever the limit.
-    """
+    """Return the parts of the next batch. It has all rows before ``least`` (epoch ms), even beyond the limit."""
     every = [piece for folder in folders for piece in folder]
     if limit.rows is None:
         total = Amount()
@@ -166,7 +164,7 @@ def plan_batch(folders: Folders, limit: Limit, least: int) -> list[Part]:
 
 
 def _by_greatest(folder: Sequence[FileSlice]) -> Iterator[tuple[int, FileSlice]]:
-    """Yield each piece, preceded by the latest time in the folder up to its end."""
+    """Yield each slice of a folder, preceded by the latest time in the folder up to the end of the slice."""
     greatest = 0
     for piece in folder:
         greatest = max(greatest, piece.greatest)
@@ -175,7 +173,7 @@ def _by_greatest(folder: Sequence[FileSlice]) -> Iterator[tuple[int, FileSlice]]
 
 @dataclass
 class _BatchEnd:
-    """The time at which a batch ends that does not take everything."""
+    """The end of a batch that the limit makes smaller than the backlog."""
 
     folders: Folders
     limit: Limit
@@ -187,12 +185,12 @@ class _BatchEnd:
             return found
         time = self._within_pieces()
         found = list(self._before(time))
-        # more than the limit allows is all of one moment: any order will do
+        # all rows of the first millisecond exceed the limit: split them in any order
         return found if self._allows(time) else list(self._some(found, time))
 
     @cached_property
     def ends(self) -> list[int]:
-        """At which times one piece more is whole, up to where those are more than the limit allows."""
+        """The times at which slices end, ascending, to the first one that is beyond the limit."""
         whole, ends = Amount(), set()
         for greatest, piece in merge(*map(_by_greatest, self.folders), key=itemgetter(0)):
             ends.add(greatest + 1)
@@ -202,7 +200,7 @@ class _BatchEnd:
         return sorted(ends)
 
     def _by_pieces(self) -> int | None:
-        """The latest time at which a piece ends and that the limit allows; None where not even the first one is."""
+        """Return the latest end of a slice within the limit, None if the first one is beyond it."""
         while True:
             index = bisect_right(self.ends, False, key=lambda time: not self._allows(time))
             if not index:
@@ -211,7 +209,10 @@ class _BatchEnd:
                 return self.ends[index - 1]
 
     def _within_pieces(self) -> int:
-        """The same with times within pieces; the first of them, where the limit allows none."""
+        """Return the latest time within the slices before the first end that is within the limit.
+
+        If all are beyond it, return the first time that has rows before it.
+        """
         steps = np.array([self.ends[0]])
         for folder in self.folders:
             times = [piece.times() for piece in slices_before(folder, self.ends[0])]
@@ -223,7 +224,7 @@ class _BatchEnd:
         return int(ordered[min(max(index - 1, first), len(ordered) - 1)])
 
     def _some(self, found: list[Part], time: int) -> Iterator[Part]:
-        """The first one, and others while the limit allows."""
+        """Yield the first part, and more parts within the limit."""
         total = Amount()
         for index, (piece, end) in enumerate(found):
             total = total.plus(piece.amount(self.limit), piece.share(time))
@@ -232,7 +233,7 @@ class _BatchEnd:
             yield piece, end
 
     def _learn(self, time: int) -> bool:
-        """Look into the files that a time is in the middle of; whether there was one that was not known yet."""
+        """Read the times of slices that a time may cut. Returns whether the times of a slice were still unread."""
         new = [
             piece
             for folder in self.folders
@@ -260,12 +261,12 @@ class _BatchEnd:
                     break
 
 
-#: Folders whose files are numbered without gaps: those of pages share their numbers.
+#: Folders with consecutively numbered files. The folders of pages are not: page numbers are unique across addresses.
 DENSE = ("journal", "samples")
 
 
 class MissingFiles(NamedTuple):
-    """Files that were deleted before they were read: the numbers of the first and of the last."""
+    """Files of a folder that were deleted before they were read: the numbers of the first and the last."""
 
     folder: str
     first: int
@@ -281,7 +282,7 @@ class DataLoss(PipelineError):
 
 
 class DirectoryReplaced(PipelineError):
-    """The directory has less than was read of it before: it is another one, or was begun anew."""
+    """The data directory ends before a position that was read: it was replaced or recreated."""
 
 
 def end_positions(
@@ -294,12 +295,11 @@ def end_positions(
     table: str | None = None,
     least: int = 0,
 ) -> Positions:
-    """Where to read to, from ``since`` on: at most up to ``until``, and about as much as ``limit`` says.
+    """Return the end of the batch that begins at ``since``: at most ``until``, and about the size of ``limit``.
 
-    Where the limit lets something for later, all that is older than some time is before that place, in each folder, and
-    nothing else: of rows of ``table`` (None: of any). What is older than ``least`` (epoch ms) is always before it.
-
-    What it names is safe from a power cut when this returns. Raises `DirectoryReplaced`.
+    If the limit cuts the batch, it ends in all folders at the same time of rows of ``table`` (None: of any table). All
+    rows before ``least`` (epoch ms) are in the batch, even beyond the limit. The files of the batch are synced to disk
+    when this returns. Raises `DirectoryReplaced`.
     """
     found = dict(since)
     folders = []
@@ -308,8 +308,7 @@ def end_positions(
         _check_position(position, listed[-1])
         stop = None if until is None else until.get(folder, START)
         folders.append(list(_slices(files, listed, position, stop, table)))
-    # another folder comes first each time: where times are equal, or nothing has one, a folder to which something comes
-    # all the time would hold up the others for ever
+    # each batch begins with another folder: if all times are equal or missing, a busy first folder would starve others
     first = crc32(repr(sorted(since.items())).encode()) % max(len(folders), 1)
     for piece, end in plan_batch(folders[first:] + folders[:first], limit, least):
         files.sync(piece.name)
@@ -318,16 +317,16 @@ def end_positions(
 
 
 def start_positions(files: DataFiles, endings: Iterable[str]) -> Positions:
-    """Where all that is there begins. What is deleted from then on before it is read is told as `MissingFiles`."""
+    """Return the positions of the first existing files. Files deleted after this are reported as `MissingFiles`."""
     return {folder: Position(listed[0].number, 0) for folder, listed in _folders(files, endings)}
 
 
 def ranges_between(
     files: DataFiles, endings: Iterable[str], since: Positions, until: Positions
 ) -> tuple[list[tuple[Range, int]], list[MissingFiles]]:
-    """What is between two positions, with the bytes of each range, and what should be there and is gone.
+    """Return the ranges between two positions, each with its size in bytes, and the files missing between them.
 
-    Of pages only those are missed that a position is about: which others an address had nobody knows any more.
+    A missing page is detected only if a position is in it, because page numbers of an address have gaps.
     """
     ranges: list[tuple[Range, int]] = []
     lost: list[MissingFiles] = []
@@ -358,7 +357,7 @@ def _folders(
 def _slices(
     files: DataFiles, listed: list[FileEntry], position: Position, until: Position | None, table: str | None
 ) -> Iterator[FileSlice]:
-    """What is new in each file of a folder, behind a position."""
+    """Yield the part of each file of a folder that is behind ``position``."""
     for index, one in enumerate(listed):
         if one.number < position.number:
             continue
@@ -366,7 +365,7 @@ def _slices(
         behind = listed[index + 1] if index + 1 < len(listed) else None
         if until is not None and one.number >= until.number:
             end = until if one.number == until.number and until.offset > start else None
-        else:  # a file that another one comes after is complete, be its footer written yet or not
+        else:  # a file before another one is complete, even if its footer is not written yet
             end = _listed_end(files, one, start, complete=behind is not None or until is not None)
         if end is None:
             return
@@ -387,7 +386,7 @@ def _slice(
         found = footer()
         if found is None:
             return None
-        if one.folder in DENSE and (table != "messages"):  # a footer tells of messages alone
+        if one.folder in DENSE and (table != "messages"):  # the times of a footer are those of messages only
             return (
                 None if behind is None else max(found.greatest_timestamp, files.header(behind.name).created)
             )
@@ -412,9 +411,9 @@ def _slice(
 
 
 def _listed_end(files: DataFiles, one: FileEntry, start: int, *, complete: bool) -> Position | None:
-    """Where a file ended when it was listed; None where nothing is behind ``start``.
+    """Return the end of a file when it was listed, None if it was not after ``start``.
 
-    What has come since is left for the next time: it may be later than what has come to a file that was listed before.
+    Records written since belong to a later batch: they may be newer than unlisted records of a file listed earlier.
     """
     if complete:
         return Position(one.number + 1, 0)
@@ -429,7 +428,7 @@ def _listed_end(files: DataFiles, one: FileEntry, start: int, *, complete: bool)
 
 
 def _check_position(position: Position, last: FileEntry) -> None:
-    """The newest file must not be older than what was read before."""
+    """Raises `DirectoryReplaced` if the newest file of a folder ends before a position that was read."""
     if last.folder not in DENSE:
         return
     if last.number + 1 < position.number or (last.number == position.number and last.size < position.offset):
@@ -442,7 +441,7 @@ def _check_position(position: Position, last: FileEntry) -> None:
 def _numbering_gaps(
     folder: str, numbers: list[int], begin: Position, end: Position
 ) -> Iterator[MissingFiles]:
-    """Of consecutive numbers those that are not there. Where nothing was read before, it begins with the first."""
+    """Yield the gaps in the numbers of files. A reader that starts at `START` misses no file before the first one."""
     wanted = begin.number if begin != START else (numbers[0] if numbers else end.number)
     stop = end.number + (1 if end.offset else 0)
     for number in [*numbers, stop]:
@@ -454,7 +453,7 @@ def _numbering_gaps(
 
 
 def _missing_pages(folder: str, numbers: list[int], begin: Position, end: Position) -> Iterator[MissingFiles]:
-    """Files that positions were taken of and that are not there."""
+    """Yield the missing ones among the pages that a position is in."""
     was = {end.number if end.offset else end.number - 1, *([begin.number] if begin.offset else [])}
     for number in sorted(was.difference(numbers)):
         yield MissingFiles(folder, number, number)

@@ -1,15 +1,8 @@
-"""The files of a data directory, and record batches from ranges of them.
+"""The files of a data directory, read while the broker runs, and record batches from ranges of them. Needs no Spark.
 
-Ranges of a broker's files to record batches of a table: what a task reads. Needs no Spark.
-
-`Times` tells where in a file the latest time so far rises, so that the file can be cut at a time.
-
-The files of a broker's data directory: listing and reading them while the broker works, and positions in them.
-
-A file is named by its path below the directory; a file that the broker moved to ``retention/`` is found there. How far
-a directory has been read is a `Position` for each folder of files (``journal``, ``samples``, ``paging/NAME``): the
-number of a file, and a byte in it at which a record begins. A file that is complete and read to its end is left for
-the next number, byte 0.
+The name of a file is its path below the data directory, also if the broker has moved it to ``retention/``. Progress of
+reading is a `Position` for each folder of files (``journal``, ``samples``, ``paging/NAME``): the number of a file, and
+the byte in it at which a record begins. After a complete file follows the next number, byte 0.
 """
 
 from __future__ import annotations
@@ -83,24 +76,26 @@ def _column(name: str, rows: Any, when: Any, records: Records) -> Any:
 
 
 class Times:
-    """``at`` are bytes at which records begin that have a row later than all rows before, ``latest`` its time (epoch
-    ms): both ascend."""
+    """The records of a file with a row later than all rows before: a file can be cut at a time there.
+
+    ``at`` has the byte at which each record begins, ``latest`` the time of that row (epoch ms): both ascend.
+    """
 
     def __init__(self, records: Records, table: str | None) -> None:
-        """Of the rows of one table; None: of all."""
+        """``table`` selects the rows; None: the rows of all tables."""
         parts = []
         if table != "samples":
             messages = Messages(records)
             own = (
                 messages.fixed["flags"] & COPY == 0
-            )  # copies are as old as their originals: they move nothing
+            )  # a copy has the time of its original: never a new latest
             parts.append((messages.begins[own], milliseconds(messages.fixed["timestamp"][own])))
         if table in (None, "events"):
             parts += event_times(records)
         if table in (None, "samples"):
             begins, _, fixed = records.structs(Kind.SAMPLE)
             parts.append((begins, milliseconds(fixed["time"])))
-        # where the records of rows begin, and the rows' times, as far as the records tell them
+        # the beginnings of the records with a time, and their times
         rows, times = (np.concatenate(each).astype(np.int64) for each in zip(*parts, strict=True))
         order = np.argsort(rows, kind="stable")
         rows, times = rows[order], np.maximum.accumulate(times[order])
@@ -108,18 +103,18 @@ class Times:
             self.at = self.latest = np.zeros(0, np.int64)
             return
         rises = np.append(True, times[1:] > times[:-1])
-        frames = records.frames  # a row of a transaction stands within its record
+        frames = records.frames  # a transaction is one record with many rows
         outer = frames[np.searchsorted(frames, rows[rises], side="right") - 1] - PREFIX.size
-        last = np.append(outer[:-1] != outer[1:], True)  # of the rows of one record the latest
+        last = np.append(outer[:-1] != outer[1:], True)  # keep the latest row of each record
         self.at, self.latest = outer[last], times[rises][last]
 
     @property
     def greatest(self) -> int:
-        """The latest of all, 0 where there is no row."""
+        """The time of the latest row (epoch ms), 0 if there are no rows."""
         return int(self.latest[-1]) if len(self.latest) else 0
 
     def cut(self, time: int) -> int:
-        """The first byte behind which a row may not be older; -1 where all of them are."""
+        """Return the byte at which the first row of ``time`` (epoch ms) or later begins, -1 if all rows are earlier."""
         index = int(np.searchsorted(self.latest, time))
         return int(self.at[index]) if index < len(self.at) else -1
 
@@ -130,7 +125,7 @@ log = logging.getLogger(__name__)
 def table_batches(
     records: Records, wanted: TableScan, group: Grouping = one_group, resolve: PageResolver | None = None
 ) -> Batches:
-    """Record batches of one table, from the records of a file, and before each the number of its group."""
+    """Yield record batches of a table from the records of a file, each preceded by the number of its group."""
     if wanted.table == "events":
         return event_batches(records, wanted, group, resolve)
     return (message_batches if wanted.table == "messages" else sample_batches)(records, wanted, group)
@@ -139,7 +134,7 @@ def table_batches(
 def read_files(
     files: DataFiles, ranges: Iterable[Range], wanted: TableScan, gone: Callable[[str], None] | None = None
 ) -> Iterator[Any]:
-    """Record batches of some ranges, one file after the other. ``gone`` is called with files that are not there."""
+    """Yield the record batches of some ranges, file by file. ``gone`` is called with the name of each deleted file."""
     for name, start, stop in ranges:
         data = files.read(name)
         if data is None:
@@ -157,20 +152,20 @@ def read_files(
                 log.info("%s ends at %d: %s", name, records.torn.at, records.torn.reason)
 
 
-#: Nothing was read yet.
+#: The position before the first file.
 START = Position(0, 0)
 
-#: By folder. A folder that is not there is to be read from the start.
+#: Positions by folder. A folder without a position is read from the start.
 Positions = dict[str, Position]
 
 
 def dump_positions(positions: Positions) -> dict[str, str]:
-    """As it goes into JSON."""
+    """Return positions as a JSON document: ``NUMBER:OFFSET`` by folder."""
     return {folder: str(positions[folder]) for folder in sorted(positions)}
 
 
 def load_positions(document: Mapping[str, str]) -> Positions:
-    """From JSON. Raises `ValueError`."""
+    """Return the positions of a JSON document of `dump_positions`. Raises `ValueError`."""
     found = {}
     for folder, text in document.items():
         number, _, offset = str(text).partition(":")
@@ -179,35 +174,35 @@ def load_positions(document: Mapping[str, str]) -> Positions:
 
 
 class Range(NamedTuple):
-    """Records of a file that begin at ``start`` or behind it, and before ``stop`` (-1: up to the end of the file)."""
+    """The records of a file that begin at byte ``start`` or later, and before ``stop`` (-1: to the end of the file)."""
 
     name: str
     start: int = 0
     stop: int = -1
 
 
-#: Where files are kept after the broker is done with them, below the data directory or by option.
+#: Directory of retained files, below the data directory unless the ``retention`` option names another one.
 RETENTION = "retention"
 
-#: In a directory of pages: the name of their address.
+#: File in a directory of pages with the name of their address.
 ADDRESS_FILE = "address.txt"
 
-#: Bytes of files that a task has at least: it costs more than decoding a few MB.
+#: Minimum size of a task in bytes: the overhead of a task is the time for decoding a few MB.
 PARTITION = 32 << 20
 
 _NAME = re.compile(r"(journal|samples|paging/[^/]+)/(\d+)\.(journal|samples|page)")
 
 T = TypeVar("T")
 
-#: Pages whose message numbers are kept at hand.
+#: Number of cached `PageMessages`.
 _CACHED_PAGES = 8
 
-#: Times of files that are kept at hand, in points of all of them together.
+#: Size of the cache of `Times`, in points of all its entries together.
 _CACHED_POINTS = 1 << 22
 
 
 class FileEntry(NamedTuple):
-    """A file: where it would be if it were not kept in ``retention/``, its folder and number, how large it was."""
+    """A file: its name (see the module), its folder and number, and its size in bytes when it was listed."""
 
     name: str
     folder: str
@@ -216,25 +211,25 @@ class FileEntry(NamedTuple):
 
 
 class DataFiles:
-    """The files below a data directory."""
+    """The files of a data directory."""
 
     def __init__(self, root: str, retention: str | None = None, identity: bytes | None = None) -> None:
-        """``retention`` is where retained files are, where that is not in the data directory.
+        """``retention`` is the directory of retained files if it is not ``retention`` in the data directory.
 
-        ``identity`` is that of the directory, where that is known already: files of another one are not read.
+        ``identity`` is the identity of the data directory if it is known: files with another one are not read.
         """
         self.root = Folder(root)
         self._given = retention is not None
         self._expected = identity or NO_IDENTITY
         self.retention = Folder(retention or f"{root}/{RETENTION}")
         self._pages: dict[int, str] = {}
-        #: The messages of a page by their place (`messages.PageMessages`); None where the page cannot be read.
+        #: Returns the `messages.PageMessages` of a page number, None if the page cannot be read.
         self.page_messages = lru_cache(_CACHED_PAGES)(self._page_messages)
-        self._times: OrderedDict[tuple[str, int, str | None], Times] = OrderedDict()  # the latest used last
-        self._points = 0  # in them
+        self._times: OrderedDict[tuple[str, int, str | None], Times] = OrderedDict()  # the last used one last
+        self._points = 0  # in all cached `Times`
 
     def every(self, endings: Iterable[str], *, empty: bool = False) -> list[FileEntry]:
-        """All files with these endings, by folder and number; ``empty``: those too that have no record yet."""
+        """Return all files with these endings, ordered by folder and number; ``empty``: files without a record too."""
         if not self.root.is_directory():
             raise OptionError("path", f"{self.root} is not a directory")
         found: dict[str, FileEntry] = {}
@@ -246,10 +241,10 @@ class DataFiles:
                 found[entry.name] = FileEntry(entry.name, match[1], int(match[2]), entry.size)
         return sorted(found.values(), key=lambda one: (one.folder, one.number))
 
-    # ---- which directory it is
+    # ---- the identity of the directory
 
     def require(self) -> None:
-        """Raises `OptionError` where this is no data directory of a broker; an empty one is one."""
+        """Raises `OptionError` if this is not a data directory of a broker. The directory may be without messages."""
         if self._given and not any(map(self.retention.exists, (IDENTITY, "journal", "paging", "samples"))):
             raise OptionError(
                 "retention",
@@ -264,10 +259,10 @@ class DataFiles:
             )
 
     def identity(self) -> bytes | None:
-        """The identity of the data directory as it is now, None where it has none.
+        """Return the identity of the data directory, None if it has none.
 
-        Where the file is lost the newest segment tells it, as it does to the broker. Raises what `require` raises, and
-        `StoreError` where the retained files are those of another directory.
+        If the identity file is lost, the identity comes from the newest segment, as in the broker. Raises as `require`,
+        and `StoreError` if the retained files belong to another directory.
         """
         self.require()
         known = []
@@ -290,7 +285,7 @@ class DataFiles:
         return None
 
     def misplaced(self, name: str, data: bytes) -> str:
-        """Why the bytes of a file are none of this directory's, empty where they may be: by the header.
+        """Return why a file does not belong to this directory according to its header, an empty text if it may.
 
         Raises `StoreError` for a file of an older format.
         """
@@ -299,13 +294,13 @@ class DataFiles:
         return header.misplaced(int(PurePosixPath(name).stem), self._expected)
 
     def _entries(self) -> Iterator[Entry]:
-        """What is moved meanwhile is in the second of the folders, if not in the first."""
+        # in this order: a file that the broker moves to retention meanwhile is listed at least once
         for root in (self.root, self.retention):
             for folder in ("journal", "samples", "paging"):
                 yield from root.entries(folder, deep=folder == "paging")
 
     def may_contain(self, name: str, wanted: TableScan) -> bool:
-        """Return whether a file may have wanted rows. Reads no more of it than the footer and the address."""
+        """Return whether a file may have wanted rows. Reads only the footer, and the address of a page."""
         path = PurePosixPath(name)
         if path.suffix == ".page" and wanted.addresses:
             with suppress(OSError, UnicodeDecodeError):
@@ -320,38 +315,39 @@ class DataFiles:
     # ---- reading
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes | None:
-        """All of a file as it is now, or a part; None, and a word in the log, where it is gone. Raises `StoreError`."""
+        """Return ``size`` bytes of a file (None: to its end) from ``start``. Log a warning and return None if the file
+        was deleted. Raises `StoreError`."""
         data = self._find(lambda root: _read_in(root, name, start, size))
         if data is None:
             log.warning("%s/%s: deleted after the files were listed", self.root, name)
         return data
 
     def _find(self, use: Callable[[Folder], T]) -> T | None:
-        """Return the result of ``use`` for the folder that has a file, also while the broker moves the file; None if
-        the file is gone."""
+        """Return the result of ``use`` for the folder that has a file, also while the broker moves the file. None if
+        the file was deleted."""
         for root in (self.root, self.retention, self.root):
             with suppress(FileNotFoundError):
                 return use(root)
         return None
 
     def sync(self, name: str) -> None:
-        """Let what can be read of a file be there after a power cut too."""
+        """Sync the data of a file to disk."""
         self._find(lambda root: root.sync(name))
 
     def footer(self, name: str) -> Footer | None:
-        """The footer of a sealed file, without reading what is before it; None where there is none to be read."""
+        """Return the footer of a file, read without the records before it; None if it is missing or unreadable."""
         with suppress(OSError):
             return self._find(lambda root: _footer_in(root, name))
         return None
 
     def header(self, name: str) -> Header:
-        """What stands at the beginning of a file; zeros where that cannot be read."""
+        """Return the header of a file. If the file was deleted, the header has a ``fault`` and zeros."""
         return Header.read(self.read(name, 0, HEADER.size) or b"")
 
     def times(self, name: str, stop: int, table: str | None) -> Times:
-        """When the rows of a table are from in a file before a byte; -1: in all of it. Of a file that is gone none.
+        """Return the times of a table's rows in a file before byte ``stop`` (-1: to its end), from a cache.
 
-        They are cached; the cache drops the oldest if it has too many points.
+        Empty if the file was deleted. The cache evicts the least recently used times beyond its size.
         """
         key, known = (name, stop, table), self._times
         if key not in known:
@@ -373,7 +369,7 @@ class DataFiles:
 
 
 def _read_in(root: Folder, name: str, start: int = 0, size: int | None = None) -> bytes:
-    """A part of a file. Raises `FileNotFoundError`, and `StoreError` for any other `OSError`."""
+    """Read a part of a file. Raises `FileNotFoundError`, and `StoreError` for any other `OSError`."""
     try:
         return root.read(name, start, size)
     except FileNotFoundError:
@@ -390,13 +386,13 @@ def _footer_in(root: Folder, name: str) -> Footer | None:
 
 
 def is_sealed(ending: bytes, start: int) -> bool:
-    """Whether the bytes of a file from ``start`` on end with a footer and a trailer."""
+    """Return whether the end of a file, ``ending`` from byte ``start`` on, has a complete footer and trailer."""
     found = read_footer(lambda begin, stop: ending[begin - start : stop - start], start + len(ending))
     return found is not None
 
 
 def task_ranges(ranges: Iterable[tuple[T, int]], least: int = PARTITION) -> list[tuple[T, ...]]:
-    """Ranges of files, put together until their sizes in bytes add up to ``least``."""
+    """Group consecutive ranges into tasks of at least ``least`` bytes each, except for the last task."""
     parts: list[list[T]] = []
     total = least
     for each, size in ranges:

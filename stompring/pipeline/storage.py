@@ -1,8 +1,8 @@
 """Directories of files: on this machine, on S3, and on other file systems of Arrow (``gs:``, ``hdfs:``).
 
-Three libraries reach S3: delta-rs for the tables, Arrow for Parquet files, Hadoop's s3a for queries. `S3Config` is
-read from the environment once and gives each of them the same endpoint, region and credentials. A `Folder` is sent to
-Spark's executors, so it is no more than its address until it is used.
+Three libraries reach S3: delta-rs for the tables, Arrow for Parquet files, Hadoop's s3a for queries. `S3Config` gives
+all of them the same endpoint, region and credentials, from the environment. Spark sends a `Folder` to its executors, so
+a folder is pickled as its address only.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from uuid import uuid4
 
 from pyarrow import fs
 
-#: The scheme of URLs as Arrow and delta-rs have it. Hadoop's ``s3a`` is taken for the same.
+#: The URL scheme of S3 in Arrow and delta-rs. Hadoop's ``s3a`` is accepted as an alias.
 SCHEME = "s3"
 
-#: The region of stores that have none.
+#: The default region for stores with an endpoint, most of which have no regions.
 REGION = "us-east-1"
 
-#: Seconds: after that a request is given up, with its retries.
+#: Timeouts in seconds: connecting, one request, and a request with its retries.
 CONNECT_TIMEOUT, REQUEST_TIMEOUT, RETRY_TIMEOUT = 5, 60, 30
 
-#: The libraries escape other characters of a URL each in its own way.
+#: Accepted URLs: each library escapes other characters in its own way.
 _URL = re.compile(r"s3://[A-Za-z0-9._-]+(?:/[A-Za-z0-9._=@+-]+)*")
 
 
 class ObjectStoreError(OSError):
-    """A store, or how it is to be reached, is wrong; the text says what to do."""
+    """An object store cannot be used, or its settings are wrong. The text names the setting or the object."""
 
 
 @dataclass(frozen=True)
 class S3Config:
-    """How a store is reached. Without keys each library looks for a role of the machine, as its SDK does."""
+    """Endpoint, region and credentials of S3. Without keys each library uses the role of the machine, as SDKs do."""
 
     endpoint: str | None
     region: str | None
@@ -55,7 +55,7 @@ class S3Config:
 
     @classmethod
     def of(cls, given: Mapping[str, str] = os.environ) -> S3Config:
-        """From the variables of AWS, and behind them its files of profiles. Raises `ObjectStoreError`."""
+        """Read the ``AWS_`` variables; those not set come from AWS's profile files. Raises `ObjectStoreError`."""
         profile = _aws_profile(given)
         endpoint = _endpoint(
             given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or profile.get("endpoint_url")
@@ -75,15 +75,15 @@ class S3Config:
 
     @property
     def allow_http(self) -> bool:
-        """Whether it is reached without TLS: only where the endpoint says so."""
+        """Whether the endpoint is a URL without TLS."""
         return (self.endpoint or "").startswith("http:")
 
     def in_region(self, bucket: str) -> S3Config:
-        """The same with a region: where none is given the store of AWS is asked where the bucket is."""
+        """Return a configuration with a region: a missing one is requested from AWS by the name of the bucket."""
         return self if self.region else replace(self, region=_region_of(bucket))
 
     def environment(self) -> dict[str, str]:
-        """As variables, for other processes."""
+        """Return the configuration as environment variables of AWS, for other processes."""
         found = {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": self.region,
@@ -95,7 +95,7 @@ class S3Config:
         return {name: value for name, value in found.items() if value}
 
     def for_delta(self) -> dict[str, str]:
-        """Storage options of delta-rs. Commits are conditional writes: of two of one version one fails."""
+        """Return the storage options of delta-rs. Commits are conditional: a second writer of a version fails."""
         found = {name.lower(): value for name, value in self.environment().items()}
         found |= {
             "aws_conditional_put": "etag",
@@ -105,7 +105,7 @@ class S3Config:
 
     @lru_cache(maxsize=4)  # noqa: B019 - there is one configuration for each bucket
     def for_arrow(self) -> Any:
-        """Arrow's file system."""
+        """Return the file system of Arrow."""
         scheme, _, host = (self.endpoint or "https://").partition("://")
         return fs.S3FileSystem(
             access_key=self.access_key,
@@ -120,7 +120,7 @@ class S3Config:
         )
 
     def for_hadoop(self) -> dict[str, str]:
-        """Settings of Spark for ``s3a:``, and the variables for the processes of tasks."""
+        """Return Spark's settings for ``s3a:``, and for the environment of its executors."""
         provider = "Temporary" if self.session_token else "Simple"
         settings = {
             "endpoint": self.endpoint,
@@ -150,7 +150,7 @@ def _endpoint(text: str | None) -> str | None:
 
 
 def _aws_profile(environment: Mapping[str, str]) -> dict[str, str]:
-    """What AWS's two files say of the profile. Where they want more than keys, an SDK has to do that itself."""
+    """Return the settings of the profile in AWS's two files. The SDKs resolve profiles without keys, such as roles."""
     name = environment.get("AWS_PROFILE") or "default"
     home = Path(environment.get("HOME") or Path.home()) / ".aws"
     found: dict[str, str] = {}
@@ -180,7 +180,7 @@ def _region_of(bucket: str) -> str:
 
 
 class Entry(NamedTuple):
-    """A file: its path below the folder, with slashes, its size in bytes, and of an object the tag of its version."""
+    """A file: its path below the folder, with slashes, its size in bytes, and its version tag if it is an object."""
 
     name: str
     size: int
@@ -190,7 +190,7 @@ class Entry(NamedTuple):
 class ObjectStore:
     """The objects below ``s3://BUCKET/PATH``. Methods raise `OSError`.
 
-    A write is there whole or not at all, and what is written is listed from then on.
+    A write is atomic, and a listing contains every object written before it.
     """
 
     def __init__(self, url: str, config: S3Config) -> None:
@@ -202,14 +202,14 @@ class ObjectStore:
         return "/".join(filter(None, (self._prefix, name)))
 
     def head(self, name: str) -> Entry | None:
-        """An object, None where there is none of this name."""
+        """Return size and tag of an object, None if it does not exist."""
         with suppress(FileNotFoundError), self._faults(name):
             found = self._store.head(self._key(name))
             return Entry(name, found["size"], str(found["e_tag"]))
         return None
 
     def listed(self, name: str = "", *, deep: bool = True) -> Iterator[Entry]:
-        """The objects below a name, as below a directory; not ``deep``: without those in directories in it."""
+        """Yield the objects below a name, without tags; not ``deep``: without the objects of subdirectories."""
         base = self._key(name)
         with self._faults(name):
             lists = self._store.list(base) if deep else [self._store.list_with_delimiter(base)["objects"]]
@@ -217,13 +217,16 @@ class ObjectStore:
                 yield Entry(one["path"][len(self._prefix) :].lstrip("/"), one["size"])
 
     def read(self, name: str) -> tuple[bytes, str]:
-        """An object, and the tag of its version. Raises `FileNotFoundError` too."""
+        """Return the contents of an object and the tag of its version. Raises `FileNotFoundError` too."""
         with self._faults(name):
             result = self._store.get(self._key(name))
             return bytes(result.bytes()), str(result.meta["e_tag"])
 
     def read_from(self, name: str, start: int, size: int | None) -> bytes:
-        """Bytes of an object from one on, so many or all, nothing behind its end. Raises `FileNotFoundError` too."""
+        """Return at most ``size`` bytes of an object (None: to its end) from byte ``start``.
+
+        Empty if ``start`` is behind the end. Raises `FileNotFoundError` too.
+        """
         if not start and size is None:
             return self.read(name)[0]
         found = self.head(name)
@@ -236,20 +239,20 @@ class ObjectStore:
             return bytes(self._store.get_range(self._key(name), start=start, end=end))
 
     def create(self, name: str, data: bytes) -> str:
-        """A new one; its tag. Raises `FileExistsError`, then nothing is written."""
+        """Create an object, and return its tag. Raises `FileExistsError` if it exists."""
         return self.put(name, data, "create")
 
     def replace(self, name: str, data: bytes, tag: str) -> str:
-        """In place of the version with a tag; the new tag. Raises `FileExistsError` where it is another one now."""
+        """Replace the version with ``tag``, and return the new tag. Raises `FileExistsError` if the tag has changed."""
         return self.put(name, data, {"e_tag": tag})
 
     def put(self, name: str, data: bytes, mode: Any = "overwrite") -> str:
-        """Write an object, by default in place of what there was; its tag."""
+        """Write an object, and return its tag. By default it replaces an existing object."""
         with self._faults(name):
             return str(self._store.put(self._key(name), data, mode=mode)["e_tag"])
 
     def remove(self, *names: str) -> None:
-        """Those of them that are there."""
+        """Delete objects. Names that do not exist are ignored."""
         if names:
             with self._faults(names[0]):
                 self._store.delete([self._key(name) for name in names])
@@ -272,7 +275,7 @@ class ObjectStore:
 
 
 def _store_message(text: str) -> str:
-    """What a store answered, without the layers that passed it on."""
+    """Return the message of the store itself, without the prefixes of the client libraries."""
     code, message = (re.search(rf"<{tag}>([^<]*)</{tag}>", text) for tag in ("Code", "Message"))
     if code is not None:
         return f"{code[1]}: {message[1]}" if message is not None else code[1]
@@ -300,12 +303,12 @@ def _store(bucket: str, config: S3Config) -> Any:
     )
 
 
-#: What a URL may begin with, beside ``file:``.
+#: Accepted URL schemes, besides ``file``.
 SCHEMES = (SCHEME, "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 
 
 def local_path(text: str) -> str | None:
-    """A path made absolute, or that of a ``file:`` URL; None for another URL."""
+    """Return the absolute path of a path or a ``file:`` URL, None for another URL."""
     parts = urlsplit(text)
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return unquote(parts.path)
@@ -313,7 +316,7 @@ def local_path(text: str) -> str | None:
 
 
 def resolve_location(text: str) -> str:
-    """A path made absolute, or a URL as it is (``s3a:`` as ``s3:``). Raises `ValueError` for what is neither."""
+    """Return an absolute path, or a URL (``s3:`` for ``s3a:``). Raises `ValueError` for an unsupported URL."""
     local = local_path(text)
     if local is not None:
         return local
@@ -334,7 +337,7 @@ def resolve_location(text: str) -> str:
 
 @dataclass
 class Folder:
-    """See the module. ``where`` as `resolve_location` gives it. Methods raise `OSError`."""
+    """A directory. ``where`` is a path or URL from `resolve_location`. Methods raise `OSError`."""
 
     where: str
 
@@ -346,7 +349,7 @@ class Folder:
 
     @property
     def local(self) -> Path | None:
-        """Where it is on this machine's disks, None where it is elsewhere."""
+        """Path of the directory on this machine, None if it is elsewhere."""
         return None if "://" in self.where else Path(self.where)
 
     @cached_property
@@ -357,12 +360,12 @@ class Folder:
 
     @cached_property
     def objects(self) -> ObjectStore | None:
-        """The objects of it, where it is on S3. Arrow would write an empty one for each directory beside them."""
+        """The object store of a directory on S3, else None. Arrow would write an empty object for each directory."""
         return None if self._config is None else ObjectStore(self.where, self._config)
 
     @property
     def storage_options(self) -> dict[str, str] | None:
-        """What delta-rs needs to reach it, beside its URL."""
+        """Storage options of delta-rs for the URL, None if it is not on S3."""
         return None if self._config is None else self._config.for_delta()
 
     @cached_property
@@ -378,31 +381,30 @@ class Folder:
         return self._found[0]
 
     def path(self, name: str = "") -> str:
-        """The path of a file within that file system."""
+        """Return the path of a file within the file system of Arrow."""
         return f"{self._found[1]}/{name}" if name else self._found[1]
 
     def folder(self, name: str) -> Folder:
-        """One within this one."""
+        """Return a subdirectory."""
         return Folder(f"{self.where}/{name}")
 
     def exists(self, name: str = "") -> bool:
-        """Whether there is something of this name."""
+        """Return whether a file or directory exists."""
         if self.objects is not None:
             return self.objects.head(name) is not None or any(self.objects.listed(name))
         return bool(self._info(name).type != fs.FileType.NotFound)
 
     def is_directory(self) -> bool:
-        """Whether there is such a directory. Object stores have one where there is something in it."""
+        """Return whether the directory exists. In an object store it exists if it contains an object."""
         if self.objects is not None:
             return any(self.objects.listed())
         return bool(self._info().type == fs.FileType.Directory)
 
     def _info(self, name: str = "") -> Any:
-        """What the file system of Arrow has of a name."""
         return self.system.get_file_info(self.path(name))
 
     def entries(self, name: str = "", *, deep: bool = False) -> Iterator[Entry]:
-        """The files in one directory below it, none where there is no such directory; ``deep``: and in all below."""
+        """Yield the files in a subdirectory, none if it does not exist; ``deep``: in all directories below too."""
         if self.objects is not None:
             yield from self.objects.listed(name, deep=deep)
             return
@@ -413,12 +415,12 @@ class Folder:
                 yield Entry(f"{name}/{below}" if name else below, info.size)
 
     def size(self, name: str) -> int | None:
-        """Bytes of a file, None where there is none."""
+        """Return the size of a file in bytes, None if it does not exist."""
         found = self._info(name) if self.objects is None else self.objects.head(name)
         return None if found is None else found.size
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
-        """A file from some byte on, to its end or so many bytes. Raises `FileNotFoundError` too."""
+        """Return ``size`` bytes of a file (None: to its end) from byte ``start``. Raises `FileNotFoundError` too."""
         if self.local is not None:
             with open(self.local / name, "rb") as file:
                 file.seek(start)
@@ -430,18 +432,18 @@ class Folder:
             return bytes(remote.read(size))
 
     def load(self, name: str) -> Any:
-        """What a file of JSON has, None where there is no such file. Raises `ValueError` too."""
+        """Return the document of a JSON file, None if it does not exist. Raises `ValueError` too."""
         try:
             return json.loads(self.read(name))
         except FileNotFoundError:
             return None
 
     def save(self, name: str, document: Any) -> None:
-        """Write a file of JSON, as `write` does."""
+        """Write a JSON file, as `write` does."""
         self.write(name, json.dumps(document, indent=1).encode())
 
     def write(self, name: str, data: bytes) -> None:
-        """A whole file, in place of what there was: never half of it, and on this machine's disks when this returns."""
+        """Replace a file atomically. A file of this machine is synced to disk."""
         if self.objects is not None:
             self.objects.put(name, data)
             return
@@ -449,21 +451,24 @@ class Folder:
         if self.local is None:
             with self.system.open_output_stream(
                 self.path(name)
-            ) as remote:  # it appears whole, when it is closed
+            ) as remote:  # the file appears when it is closed
                 remote.write(data)
             return
         replace_file(self.local / name, data)
 
     def create(self, name: str, data: bytes) -> None:
-        """The same for a new file: of two processes that make it at once one does. Raises `FileExistsError`.
+        """Create a file atomically. If two processes create it at once, one of them gets `FileExistsError`.
 
-        Where there are neither links nor conditional writes, that is seen only if the other one was a little earlier.
+        On file systems with neither hard links nor conditional writes both may succeed, and the later one replaces the
+        file of the earlier.
         """
         if self.objects is not None:
             try:
                 self.objects.create(name, data)
             except FileExistsError:
-                if self.objects.read(name)[0] != data:  # else it was we, and the answer was lost on its way
+                if (
+                    self.objects.read(name)[0] != data
+                ):  # else an earlier try wrote it, and its response was lost
                     raise
             return
         other = FileExistsError(f"{self.where}/{name} was written by another process")
@@ -479,39 +484,39 @@ class Folder:
                 os.link(draft, target)
             except FileExistsError:
                 raise other from None
-            except OSError:  # there are no links
+            except OSError:  # the file system has no hard links
                 if target.exists():
                     raise other from None
                 os.replace(draft, target)
         sync_path(target.parent)
 
     def make_parent(self, name: str) -> None:
-        """The directory of a file, with those above it; object stores need none."""
+        """Create the directory of a file with its parents. Object stores need no directories."""
         if self.objects is None:
             self.system.create_dir(self.path(name.rpartition("/")[0]))
 
     def remove(self, name: str) -> None:
-        """A file, if it is there."""
+        """Delete a file if it exists."""
         if self.objects is not None:
             self.objects.remove(name)
         elif self.exists(name):
             self.system.delete_file(self.path(name))
 
     def remove_all(self, name: str = "") -> None:
-        """A directory and all in it, if it is there."""
+        """Delete a directory with its contents if it exists."""
         if self.objects is not None:
             self.objects.remove(*(one.name for one in self.objects.listed(name)))
         elif self.exists(name):
             self.system.delete_dir(self.path(name))
 
     def sync(self, name: str) -> None:
-        """Let what can be read of a file now be safe from a power cut; only files of this machine need that."""
+        """Sync the data of a file to disk. Files of other machines need no sync."""
         if self.local is not None:
             sync_path(self.local / name)
 
 
 def replace_file(target: Path, data: bytes) -> None:
-    """Write a whole file, in place of what there was. It is safe from a power cut when this returns."""
+    """Replace a file atomically, and sync it to disk."""
     with _draft_of(target, data) as draft:
         os.replace(draft, target)
     sync_path(target.parent)
@@ -519,7 +524,7 @@ def replace_file(target: Path, data: bytes) -> None:
 
 @contextmanager
 def _draft_of(target: Path, data: bytes) -> Iterator[Path]:
-    """A file beside another one, with what that is going to have. It does not stay."""
+    """Write a temporary file next to ``target``, synced to disk, and delete it at the end if it was not renamed."""
     draft = target.with_name(f"{target.name}.{uuid4().hex}.new")
     try:
         with draft.open("wb") as file:
@@ -532,7 +537,7 @@ def _draft_of(target: Path, data: bytes) -> Iterator[Path]:
 
 
 def sync_path(path: Path) -> None:
-    """Let what can be read of a file, or the names in a directory, be safe from a power cut."""
+    """Sync a file, or the names in a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
