@@ -1,18 +1,13 @@
-"""Tables of a data directory as Arrow arrays.
+"""The tables of a data directory (docs/pipeline.md), their columns and types, and the conversion of buffers to Arrow.
 
-The tables that a data directory is read as: their columns and types, in one place (docs/pipeline.md).
+Arrays are created from buffers, without a Python object for each value. ``pa.array`` is not used: it imports pandas if
+that is installed, which costs each new worker of Spark up to a second.
 
-Arrow arrays from buffers, without a Python object for each value.
-
-Not ``pa.array``: it imports pandas where that is installed, which costs each new worker of Spark up to a second.
-
-Header lines to maps, for all messages of a batch at once.
-
-What a program sends is alike: the same names in the same order, and values that mostly are as long as before. So one
-block is parsed, and gives a *layout*: which bytes are names, colons and line ends, and where the values stand. Every
-block of the same length with the same bytes outside of the values has this layout, and its values are copied without
-being parsed. Blocks whose layout few others have are parsed as one text: where its lines end, and where the first colon
-of each is. No Python object is made for a line, but for one with escapes.
+`header_maps` parses the headers of all messages of a batch at once. Messages of one program have mostly the same header
+names in the same order, and values of the same lengths. So one block of header lines is parsed into a *layout*: the
+bytes of names, colons and line ends, and the positions of the values. Every block with the same length and the same
+bytes outside of the values has this layout, and numpy copies its values. Blocks with a rare layout are parsed
+together as one text, by the positions of line ends and first colons. Only lines with escapes become Python objects.
 """
 
 from __future__ import annotations
@@ -47,7 +42,7 @@ MESSAGES: Columns = {
     "user": STRING,
 }
 
-#: A row for each thing that happened to a message in a queue.
+#: A row for each event of a message in a queue.
 EVENTS: Columns = {
     "time": TIMESTAMP,
     "event": STRING,
@@ -61,7 +56,7 @@ EVENTS: Columns = {
     "consumer": STRING,
 }
 
-#: The counters of a sample, in the order in which they stand in a row of the file.
+#: The counters of a sample, in the order of a row of the file.
 COUNTERS = (
     "ring_size",
     "messages",
@@ -77,7 +72,7 @@ COUNTERS = (
     "size",
 )
 
-#: A row for each queue in each sample in which something was new.
+#: A row for each queue in each sample. A sample has the queues whose counters changed.
 SAMPLES: Columns = {
     "time": TIMESTAMP,
     "address": STRING,
@@ -87,7 +82,7 @@ SAMPLES: Columns = {
 
 TABLES: Mapping[str, Columns] = {"messages": MESSAGES, "events": EVENTS, "samples": SAMPLES}
 
-#: Endings of the files in which each table is.
+#: Endings of the files of each table.
 ENDINGS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("messages", "events"), frozenset({".journal", ".page"})),
     "samples": frozenset({".samples"}),
@@ -95,7 +90,7 @@ ENDINGS: Mapping[str, frozenset[str]] = {
 ALL_ENDINGS = frozenset().union(*ENDINGS.values())
 
 
-#: As Spark has them, in a session whose time zone is whatever it is: it asks for UTC.
+#: Arrow types of Spark's types. Spark requires UTC for times, whatever the time zone of the session.
 TYPES: dict[str, Any] = {
     STRING: pa.string(),
     LONG: pa.int64(),
@@ -106,32 +101,32 @@ TYPES: dict[str, Any] = {
     HEADERS: pa.map_(pa.string(), pa.string()),
 }
 
-#: Numbers up to this one are looked up in a table instead of being sorted.
+#: Greatest number that `distinct` counts in a table; greater numbers are sorted.
 _LOOKUP_LIMIT = 1 << 16
 
-#: The last millisecond of the year 9999: later times are this one, for Python has none beyond.
+#: The last millisecond of the year 9999, the last year of Python's dates: it replaces later times.
 LAST_TIME = 253_402_300_799_999
 
 
 def arrow_schema(table: str, names: Iterable[str] = ()) -> Any:
-    """The schema of some columns of a table, by default of all."""
+    """Return the Arrow schema of some columns of a table, by default of all."""
     return pa.schema([(name, TYPES[TABLES[table][name]]) for name in names or TABLES[table]])
 
 
 def layout(struct: Struct, *names: str) -> Any:
-    """The type of a structured array with the fields of a little-endian struct."""
+    """Return the type of a structured array with the fields of a little-endian struct."""
     return np.dtype(
         [(name, f"<{code}") for name, code in zip(names, struct.format.removeprefix("<"), strict=True)]
     )
 
 
-#: Numbers of 32 bits.
+#: Unsigned numbers of 32 bits.
 U4 = np.dtype("<u4")
 
-#: A number for each row, from the times of rows (epoch ms), the numbers of their addresses and the names of these.
+#: Returns the group number of each row, from the times (epoch ms), the address numbers, and the names of addresses.
 Grouping = Callable[[Any, Any, Mapping[int, str]], Any]
 
-#: Record batches, and before each the number of its group.
+#: Pairs of group number and record batch.
 Batches = Iterator[tuple[int, Any]]
 
 
@@ -147,13 +142,13 @@ def rows_at(rows: Any, which: Any) -> Any:
 
 
 def numbered(counts: Any) -> tuple[Any, Any]:
-    """So many items of each: of which one each item is, and its number among those."""
+    """Return for ``counts[i]`` consecutive items of each ``i``: the ``i`` of each item, and its index among them."""
     which = np.repeat(np.arange(len(counts)), counts)
     return which, np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
 
 
 def by_group(groups: Any) -> Iterator[tuple[int, Any]]:
-    """The groups of rows, from the number of the group of each; and whether each row is in it."""
+    """Yield each group number and the mask of its rows, from the group number of each row."""
     if len(groups):
         least = groups.min()
         for number in distinct(groups - least)[0].tolist():
@@ -161,7 +156,7 @@ def by_group(groups: Any) -> Iterator[tuple[int, Any]]:
 
 
 def milliseconds(times: Any) -> Any:
-    """Times of a file (u64) as signed numbers, none beyond the year 9999."""
+    """Return times of a file (u64, epoch ms) as signed numbers, limited to `LAST_TIME`."""
     return np.minimum(times, LAST_TIME).astype(np.int64)
 
 
@@ -170,7 +165,7 @@ def _bits(flags: Any) -> Any:
 
 
 def integers(values: Any, type_: str, valid: Any = None) -> Any:
-    """Numbers of one type; null where ``valid`` is given and not true."""
+    """Return an Arrow array of ``type_``, with nulls for the rows that a mask ``valid`` excludes."""
     data = np.require(values, np.int32 if type_ == INT else np.int64, "C")
     return pa.Array.from_buffers(
         TYPES[type_], len(data), [None if valid is None else _bits(valid), pa.py_buffer(data)]
@@ -178,7 +173,7 @@ def integers(values: Any, type_: str, valid: Any = None) -> Any:
 
 
 def timestamps(values: Any, valid: Any = None) -> Any:
-    """Points in time, from milliseconds since the epoch; those that are 0 are null where ``valid`` is not given."""
+    """Return timestamps from epoch ms, null for rows that are not ``valid``. Without a mask 0 becomes null."""
     if valid is None:
         valid = values != 0
     if not valid.any():
@@ -187,14 +182,14 @@ def timestamps(values: Any, valid: Any = None) -> Any:
 
 
 def booleans(values: Any) -> Any:
-    """Booleans."""
+    """Return an Arrow array of booleans: true for numbers other than 0."""
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
 
 
 def fixed_rows(data: Any, width: int, starts: Any) -> Any:
-    """Rows of ``width`` bytes of ``data`` (an array of bytes), one for each position that they start at.
+    """Return ``width`` bytes of ``data`` (an array of bytes) from each position in ``starts``, as rows.
 
-    Taken from an array of items that overlap, which numpy copies whole: several times as fast as byte by byte.
+    numpy copies them from an array of overlapping items: several times as fast as byte by byte.
     """
     if not width:
         return np.empty((len(starts), 0), np.uint8)
@@ -203,20 +198,20 @@ def fixed_rows(data: Any, width: int, starts: Any) -> Any:
 
 
 def indices(values: Any) -> Any:
-    """Positions for ``take``."""
+    """Return positions for ``take`` of Arrow."""
     return integers(values, LONG)
 
 
 def rows_where(wanted: Any, batch: Any) -> Any:
-    """The rows of a record batch that are wanted."""
+    """Return the rows of a record batch that the mask ``wanted`` selects."""
     return batch if np.all(wanted) else batch.filter(booleans(wanted))
 
 
 def slices(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
-    """Pieces of ``data`` (a buffer of Arrow) as binary values: ``pick`` says which ones, also more than once.
+    """Return pieces of ``data`` (a buffer of Arrow) as binary values. ``pick`` has their indices, maybe repeated.
 
-    The pieces stand one after the other, and no more than 2 GiB from the first to the last. They are every second
-    slot of one array over the data itself, so that nothing is copied before they are picked.
+    The pieces ascend and span at most 2 GiB. They are every second slot of one array over the data itself, so that only
+    picked pieces are copied.
     """
     count = len(starts)
     if not count:
@@ -229,7 +224,7 @@ def slices(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
 
 
 def strings(values: Sequence[bytes | None]) -> Any:
-    """Strings of UTF-8; what is none is shown with the sign for that."""
+    """Return strings from UTF-8. Invalid bytes become U+FFFD."""
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value or b"") for value in values], out=offsets[1:])
     valid = np.array([value is not None for value in values], bool)
@@ -238,7 +233,7 @@ def strings(values: Sequence[bytes | None]) -> Any:
 
 
 def integers_of(column: Any, type_: Any) -> Any:
-    """The values of a column without nulls (times in microseconds), not copied."""
+    """Return the values of a column without nulls as a view (times in microseconds)."""
     data = column.buffers()[1]
     if data is None:
         return np.zeros(0, type_)
@@ -246,13 +241,13 @@ def integers_of(column: Any, type_: Any) -> Any:
 
 
 def offsets_of(column: Any) -> Any:
-    """Where the values of a column of texts, lists or maps begin, and where the last ends."""
+    """Return the offsets of a column of texts, lists or maps: the beginning of each value, and the end of the last."""
     found: Any = np.frombuffer(column.buffers()[1], np.int32)
     return found[column.offset : column.offset + len(column) + 1]
 
 
 def as_strings(array: Any, null_if_empty: bool = False) -> Any:
-    """Binary values, or strings, as strings."""
+    """Return binary values, or strings, as strings. Invalid bytes become U+FFFD."""
     try:
         text = array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -266,7 +261,7 @@ def as_strings(array: Any, null_if_empty: bool = False) -> Any:
 
 
 def names_of(ids: Any, names: dict[int, str]) -> Any:
-    """A name for each number, null for one that is not known."""
+    """Return the name of each number, null for unknown numbers."""
     unique, which = distinct(ids)
     return strings(
         [names[number].encode("utf-8", "replace") if number in names else None for number in unique.tolist()]
@@ -274,7 +269,7 @@ def names_of(ids: Any, names: dict[int, str]) -> Any:
 
 
 def distinct(ids: Any) -> tuple[Any, Any]:
-    """The different numbers, and which of them each is. Small ones, as ids are, need not be sorted for that."""
+    """Return the distinct numbers in order, and the index of each number among them. Small numbers are not sorted."""
     if not len(ids) or ids.min() < 0 or ids.max() > _LOOKUP_LIMIT:
         return np.unique(ids, return_inverse=True)  # type: ignore[no-any-return]
     there = np.bincount(ids) > 0
@@ -285,26 +280,26 @@ _ESCAPE = re.compile(rb"\\([nrc\\])")
 _MEANINGS = {b"n": b"\n", b"r": b"\r", b"c": b":", b"\\": b"\\"}
 _LINE_FEED, _COLON, _BACKSLASH = b"\n:\\"
 
-#: How many blocks are compared to know whether messages have the same ones.
+#: Number of blocks in the sample that decides whether equal blocks are frequent.
 _SAMPLE = 256
 
-#: Blocks that must have a layout: copying has a cost for each layout, parsing one for each block.
+#: Minimum number of blocks of a layout: copying has a cost for each layout, parsing one for each block.
 _COMMON = 64
 
-#: Layouts of blocks of one length that are tried; lengths of blocks above this have none.
+#: Number of layouts tried for the blocks of one length, and the maximum length of a block with a layout in bytes.
 _LAYOUTS, _LONGEST = 8, (1 << 16) - 1
 
-#: Bytes of blocks that are compared with a layout at once.
+#: Bytes of blocks compared with a layout in one operation.
 _COMPARED = 1 << 13
 
-#: Different names of headers, and lines of a message, up to which a bit for each name tells of one that is there twice.
+#: Maximum numbers of distinct header names, and of lines in a message, for the detection of repeated names by bits.
 _BITS, _MOST_LINES = 40, 1 << 20
 
 
 def header_maps(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
-    """A map for each block that ``pick`` says: from name to value, of a name that is there twice the first value.
+    """Return a map from name to value for each block in ``pick``. The first value of a repeated name counts.
 
-    ``data`` is a buffer of Arrow; blocks stand one after the other in it, other things between them.
+    ``data`` is a buffer of Arrow. The blocks of header lines in it are from ``starts`` to ``stops`` (ascending bytes).
     """
     copied = _Copied(data, starts[pick], stops[pick])
     uncopied = np.flatnonzero(copied.layouts < 0)
@@ -323,18 +318,18 @@ def header_maps(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
 
 
 class _Layout:
-    """Where names and values stand in a block, in all blocks of its length with the same bytes around the values."""
+    """The positions of names and values, common to all blocks of one length with the same bytes around the values."""
 
     def __init__(self, block: Any) -> None:
         """``block`` is an array of bytes."""
         text = block.tobytes()
-        places: dict[bytes, slice] = {}  # of values, by names
+        places: dict[bytes, slice] = {}  # the bytes of each value, by name
         end = -1
         for line in text.removesuffix(b"\n").split(b"\n") if text else ():
             name, _, after = line.partition(b":")
             end += len(line) + 1
             name = _unescaped_one(name).decode("utf-8", "replace").encode()
-            # the value of a name that is there twice belongs to what must be the same
+            # of a repeated name the later values count as bytes around the values
             places.setdefault(name, slice(end - len(after), end))
         names, values = list(places), list(places.values())
         self._size = len(text)
@@ -350,7 +345,7 @@ class _Layout:
         self.value_ends = np.cumsum([value.stop - value.start for value in values], dtype=np.int32)
 
     def values_of(self, blocks: Any) -> tuple[Any, Any]:
-        """Which of some blocks (rows of bytes) have this layout and no escapes, and the values of those."""
+        """Return a mask of the blocks (rows of bytes) with this layout and without escapes, and their values."""
         fits = self._same(blocks)
         values = self._copied(blocks if fits.all() else blocks[fits])
         text = values.tobytes()
@@ -360,7 +355,7 @@ class _Layout:
         return fits, values
 
     def _same(self, blocks: Any) -> Any:
-        """Which blocks have the same bytes outside of the values. Many of them are compared as if they were one."""
+        """Return a mask of the blocks with the same bytes outside of the values. Compares many blocks at a time."""
         fits, whole = np.ones(len(blocks), bool), len(blocks) // self._many * self._many
         for low, high in ((0, whole), (whole, len(blocks))):
             if low < high and self._size:
@@ -372,7 +367,7 @@ class _Layout:
         return fits
 
     def _copied(self, blocks: Any) -> Any:
-        """The bytes of the values alone. As items of a structure, which numpy copies row by row in one pass."""
+        """Return the bytes of the values. They are items of a structure, which numpy copies row by row in one pass."""
         if not self._values:
             return np.empty((len(blocks), 0), np.uint8)
         names = [f"{value.start}" for value in self._values]
@@ -384,11 +379,13 @@ class _Layout:
 
 
 class _Copied:
-    """Blocks that have a layout. ``layouts`` is the one of each block by its number, -1 where it must be parsed."""
+    """Blocks with a layout. ``layouts`` has the number of each block's layout, -1 for a block that must be parsed."""
 
     def __init__(self, data: Any, starts: Any, stops: Any) -> None:
         self.layouts = np.full(len(starts), -1, np.int32)
-        self._found: list[tuple[_Layout, Any, Any]] = []  # with the places of its blocks, and their values
+        self._found: list[
+            tuple[_Layout, Any, Any]
+        ] = []  # a layout, the indices of its blocks, and their values
         letters: Any = np.frombuffer(data, np.uint8)
         for size, positions in _by_size(stops - starts):
             blocks = fixed_rows(letters, size, starts[positions])
@@ -400,13 +397,13 @@ class _Copied:
                 if len(values) >= _COMMON:
                     self.layouts[positions[fits]] = len(self._found)
                     self._found.append((layout, positions[fits], values))
-                fits[0] = True  # if it has escapes: it is parsed, and its layout is not tried again
+                fits[0] = True  # a first block with escapes has no layout: do not try it again
                 if fits.all():
                     break
                 blocks, positions = blocks[~fits], positions[~fits]
 
     def maps(self) -> Any:
-        """A map for each block that has a layout, in their order."""
+        """Return a map for each block with a layout, in the order of the blocks."""
         layouts = self.layouts[self.layouts >= 0]
         lines = _begins([layout.lines for layout, _, _ in self._found], layouts)
         names = [
@@ -417,10 +414,10 @@ class _Copied:
         return _maps(lines, *(self._texts(parts, lines, layouts) for parts in (names, values)))
 
     def _texts(self, parts: list[tuple[Any, Any]], lines: Any, layouts: Any) -> Any:
-        """All names, or all values. ``parts`` has for each layout the bytes of its blocks as rows, and where each text
-        of a row ends; ``lines`` is where the lines of each block begin."""
+        """Return all names, or all values, as strings. ``parts`` has for each layout the bytes of its blocks as rows,
+        and the end of each text in a row. ``lines`` has the index of each block's first line."""
         begins = _begins([rows.shape[1] for rows, _ in parts], layouts)
-        if len(parts) == 1:  # nothing is between its blocks
+        if len(parts) == 1:  # the blocks of the only layout are consecutive
             ((rows, each),) = parts
             return _strings(np.append(np.int32(0), begins[:-1, None] + each), rows.reshape(-1))
         letters, ends = np.empty(int(begins[-1]), np.uint8), np.zeros(int(lines[-1]) + 1, np.int32)
@@ -438,7 +435,7 @@ def _begins(sizes: list[int], which: Any) -> Any:
 
 
 def _strings(ends: Any, letters: Any) -> Any:
-    """Texts that stand one after the other. They are looked at one by one only where there is more than ASCII."""
+    """Return strings from consecutive bytes. Only bytes other than ASCII are checked as UTF-8."""
     text = letters.tobytes()
     type_ = pa.string() if text.isascii() else pa.binary()
     return as_strings(
@@ -447,7 +444,7 @@ def _strings(ends: Any, letters: Any) -> Any:
 
 
 def _by_size(sizes: Any) -> Iterator[tuple[int, Any]]:
-    """Lengths that many blocks have, and which blocks they are."""
+    """Yield each frequent length of blocks, and the indices of the blocks of that length."""
     counts = np.bincount(np.minimum(sizes, _LONGEST + 1))
     common = np.flatnonzero(counts[: _LONGEST + 1] >= _COMMON)
     if len(common) == 1 and counts[common[0]] == len(sizes):
@@ -460,7 +457,7 @@ def _by_size(sizes: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _scatter(out: Any, starts: Any, rows: Any) -> None:
-    """Put rows where some positions say."""
+    """Copy rows into ``out``, each to its position in ``starts``."""
     if rows.shape[1]:
         kind = f"V{rows.shape[1] * out.itemsize}"
         windows = np.ndarray((len(out) - rows.shape[1] + 1,), kind, out, 0, (out.itemsize,))
@@ -471,7 +468,7 @@ def _scatter(out: Any, starts: Any, rows: Any) -> None:
 
 
 def _parsed_once(blocks: Any, which: Any) -> Any:
-    """A map for each place in ``which``, where blocks that are the same are parsed once."""
+    """Return a map for each index of a block in ``which``. If equal blocks are frequent, each is parsed once."""
     sample = blocks[:: max(1, len(blocks) // _SAMPLE)].to_pylist()
     if len(set(sample)) * 2 <= len(sample):  # many messages have the same headers
         coded = blocks.dictionary_encode()
@@ -481,15 +478,14 @@ def _parsed_once(blocks: Any, which: Any) -> Any:
 
 
 def _parsed(blocks: Any) -> Any:
-    """A map for each block."""
     joined, ends = _joined(blocks)
     letters: Any = np.frombuffer(joined, np.uint8)
     marks = np.flatnonzero((letters == _LINE_FEED) | (letters == _COLON))
     is_end = letters[marks] == _LINE_FEED
     stops = marks[is_end]
     starts = np.append(0, stops + 1)[:-1]
-    first = np.append(True, is_end)[:-1]  # marks that no other one of their line comes before
-    middles = marks[first]  # of a line without a colon its end
+    first = np.append(True, is_end)[:-1]  # the first mark of each line
+    middles = marks[first]  # its first colon, or the end of a line without a colon
     names = slices(joined, starts, middles, np.arange(len(stops)))
     values = slices(joined, np.minimum(middles + 1, stops), stops, np.arange(len(stops)))
     if b"\\" in joined.to_pybytes():
@@ -505,12 +501,12 @@ def _parsed(blocks: Any) -> Any:
 
 
 def _maps(bounds: Any, names: Any, values: Any) -> Any:
-    """Maps of names to values, ``bounds`` where each begins and the last ends."""
+    """Return maps of names to values. ``bounds`` has the first line of each map, and the end of the last map."""
     return pa.MapArray.from_arrays(integers(bounds, INT), names, values)
 
 
 def _joined(blocks: Any) -> tuple[Any, Any]:
-    """All blocks in one buffer, and where each of them ends. Every line ends with a line feed then."""
+    """Return all blocks in one buffer, and the end of each. A missing last line feed of a block is added."""
     buffer = blocks.buffers()[2] or pa.py_buffer(b"")
     offsets = offsets_of(blocks)
     letters: Any = np.frombuffer(buffer, np.uint8)
@@ -522,7 +518,7 @@ def _joined(blocks: Any) -> tuple[Any, Any]:
 
 
 def _unescaped(pieces: Any, which: Any) -> Any:
-    """With the letters that escapes mean, in those pieces that have some."""
+    """Replace escapes in the pieces with the indices ``which``, and return all pieces."""
     plain = strings(list(map(_unescaped_one, pieces.take(indices(which)).to_pylist()))).cast(pa.binary())
     positions = np.arange(len(pieces))
     positions[which] = len(pieces) + np.arange(len(which))
@@ -534,7 +530,10 @@ def _unescaped_one(piece: bytes) -> bytes:
 
 
 def _first_ones(names: Any, bounds: Any) -> Any:
-    """The lines whose name no line of the same block before has; None where that are all. ``bounds`` of blocks."""
+    """Return the lines without those that repeat a name of their block, None if there are no repeated names.
+
+    ``bounds`` has the first line of each block, and the end of the last block.
+    """
     if not len(names):
         return None
     coded = names.dictionary_encode()

@@ -1,8 +1,8 @@
-"""Where the records of a file are: as arrays of positions, so that fields are gathered for all of them at once.
+"""The records of a file as arrays of positions, so that numpy reads a field of all records at once.
 
-Of a sealed file the footer tells where records begin, and the checksums of its blocks that they are as they were
-written. Any other file is walked from the front, each record's checksum looked at. Nothing raises for what is in a
-file: places that cannot be read are left out, and told in ``faults``.
+The footer of a sealed file has the positions of its records, and checksums of blocks. Any other file is scanned from
+its beginning, and the checksum of each record is verified. Damaged bytes raise no error: unreadable records are skipped
+and listed in ``faults``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from stompring.store.segment import BLOCK, FORMAT, HEADER, Fault, Footer, Header
 from .arrays import U4, fixed_rows, layout, numbered
 
 try:
-    from isal.isal_zlib import crc32  # the same, with instructions of the processor: eight times as fast
-except ImportError:  # of processors that it is not built for
+    from isal.isal_zlib import crc32  # uses vector instructions: eight times as fast as zlib
+except ImportError:  # isal is not built for all processors
     from zlib import crc32
 
-#: In a page's footer: how many kinds of messages follow. A kind of 0 is a message that could not be read.
+#: The number of message kinds that follow in the footer of a page. Kind 0 is an unreadable message.
 _KINDS = Struct("<28xI")
 
 
@@ -69,32 +69,32 @@ FIELDS = {
 }
 
 
-#: Where a payload begins and ends.
+#: The first byte of a payload, and the byte behind it.
 Span = tuple[int, int]
 
-#: Names of addresses, queues and consumers by their numbers.
+#: Names by number, for addresses, queues and consumers each.
 Names = dict[int, dict[int, str]]
 
 
 class Records:
-    """The payloads of a file's bytes, those within transactions too, in the order in which they stand there.
+    """The payloads of the records in a file, with those inside transactions, in the order of the file.
 
-    ``names`` are those of numbers, ``non_durable`` the queues of a page that are not durable, ``queue_addresses`` the
-    addresses of queues, as far as the file has them. ``torn`` is what is not whole at the end of a file that is not
-    sealed, None where there is nothing.
+    ``names``, ``non_durable`` (numbers of a page's non-durable queues) and ``queue_addresses`` (address number by queue
+    number) come from records of the file. ``torn`` is the incomplete record at the end of a file without a footer, or
+    None. ``faults`` are the unreadable records.
     """
 
     def __init__(self, data: bytes, start: int = 0, stop: int = -1) -> None:
-        """``start`` and ``stop``: only records that begin between them; names are those of all before ``stop``."""
+        """Read the records that begin from ``start`` to ``stop`` (-1: the end), and the names before ``stop``."""
         if 0 <= stop < len(data):
             data = data[:stop]
         self.data = data
         self.bytes: Any = np.frombuffer(data, np.uint8)
         self.faults: list[Fault] = []
         self.torn: Fault | None = None
-        self.messages: tuple[Any, ...] | None = None  # what `Messages` has found, once it did
+        self.messages: tuple[Any, ...] | None = None  # cache of `Messages`
         self._place(*self._bounds().T)
-        self.frames = self.begins  # of the file's own records, of which some are transactions
+        self.frames = self.begins  # payloads of whole records: a transaction is one
         self.names: Names = {what: {} for what in (ADDRESS, QUEUE, CONSUMER)}
         self.non_durable: list[int] = []
         self._unwrap_transactions()
@@ -110,27 +110,27 @@ class Records:
         self.begins, self.ends, self.kinds = begins, ends, self.bytes[begins]
 
     def structs(self, kind: Kind) -> tuple[Any, Any, Any]:
-        """Where payloads of a kind begin and end, and their `FIELDS`. A payload that is shorter is a fault."""
+        """Return begins, ends and `FIELDS` of the payloads of a kind. A payload too short for them is a fault."""
         fields, selected = FIELDS[kind], self.kinds == int(kind)
         begins, ends = self.begins[selected], self.ends[selected]
         begins, ends = self.only(ends - begins >= fields.itemsize, begins, ends)
         return begins, ends, self.fields(begins, fields)
 
     def only(self, good: Any, begins: Any, *columns: Any) -> list[Any]:
-        """Of payloads that begin at ``begins`` those that are good, in each column; a fault for each of the others."""
+        """Return the rows of each column that the mask ``good`` selects. The other payloads become faults."""
         if good.all():
             return [begins, *columns]
         self.faults += [Fault(int(at), "wrong record length") for at in begins[~good]]
         return [column[good] for column in (begins, *columns)]
 
     def fields(self, begins: Any, item: Any) -> Any:
-        """An array of the items of one type that stand at some positions, all of them within the file."""
+        """Return the items of a type at some positions. All items must end within the file."""
         if not len(begins):
             return np.zeros(0, item)
         return fixed_rows(self.bytes, item.itemsize, begins).view(item)[:, 0]
 
     def items(self, begins: Any, counts: Any, item: Any) -> tuple[Any, Any]:
-        """So many items of one type from each position on: of which position each is, and the items."""
+        """Return ``counts`` consecutive items of a type from each position, and the index of each item's position."""
         which, within = numbered(counts)
         return which, self.fields(begins[which] + item.itemsize * within, item)
 
@@ -145,7 +145,7 @@ class Records:
         if header.fault is not None:
             self.faults.append(Fault(0, header.fault))
             if self.data[: len(b"STOMPRNG")] != b"STOMPRNG" and find_footer(self.data) is None:
-                return nothing  # no file of a broker
+                return nothing  # not a file of a broker
         elif header.format != FORMAT:
             self.faults.append(Fault(0, f"format {header.format} is not supported, format {FORMAT} is"))
             return nothing
@@ -153,7 +153,7 @@ class Records:
         return self._walked() if bounds is None else bounds
 
     def _sealed(self) -> Any:
-        """By the footer, None where something is not as it says."""
+        """Return the bounds from the footer, None without a footer or if a checksum or a length is wrong."""
         footer = find_footer(self.data)
         if footer is None or _has_unreadable(footer):
             return None
@@ -171,7 +171,7 @@ class Records:
             return None
         bounds = np.stack((begins, ends), axis=1)
         between: list[Span] = []
-        for gap in np.flatnonzero(before < behind).tolist():  # in a page the footer tells of messages only
+        for gap in np.flatnonzero(before < behind).tolist():  # the footer of a page has only messages
             between += whole_records(self.data, int(before[gap]), int(behind[gap]))
             if not between or between[-1][1] != behind[gap]:
                 return None
@@ -188,7 +188,7 @@ class Records:
         self.faults += faults
         return bounds
 
-    # ---- what is in them
+    # ---- payloads
 
     def _unwrap_transactions(self) -> None:
         selected = self.kinds == int(Kind.TRANSACTION)
@@ -209,7 +209,7 @@ class Records:
         self._place(*_sorted_bounds([outside, np.array(parts, np.int64).reshape(-1, 2)]).T)
 
     def _unwrap_scoped(self) -> None:
-        """What is for those who read is as any other record, what is for restarts alone is not there."""
+        """Replace scoped records for readers by their contents, and drop those for restarts of the broker."""
         selected = self.kinds == int(Kind.SCOPED)
         if not selected.any():
             return
@@ -231,7 +231,7 @@ class Records:
 
 
 def whole_records(data: bytes, at: int, stop: int) -> Iterator[Span]:
-    """Where the payloads of records begin and end, from ``at`` up to ``stop`` or to the first that is not whole."""
+    """Yield the bounds of payloads from byte ``at`` to ``stop``, or to the first incomplete or damaged record."""
     view = memoryview(data)
     while at + PREFIX.size < stop:
         length, crc = PREFIX.unpack_from(data, at)
@@ -242,7 +242,7 @@ def whole_records(data: bytes, at: int, stop: int) -> Iterator[Span]:
 
 
 def complete_until(data: bytes) -> int:
-    """Where the last whole record ends of bytes that begin with one, from a file that is being written."""
+    """Return the end of the last complete record before a footer, 0 for none. ``data`` begins with a record."""
     found = 0
     for begin, end in whole_records(data, 0, len(data)):
         if data[begin] == Kind.FOOTER:
@@ -252,7 +252,7 @@ def complete_until(data: bytes) -> int:
 
 
 def _has_unreadable(footer: Footer) -> bool:
-    """Whether a page was already damaged when its footer was made."""
+    """Return whether a page had unreadable messages when its footer was written."""
     more = footer.more
     if len(more) < _KINDS.size:
         return False
