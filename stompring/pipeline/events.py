@@ -1,7 +1,7 @@
-"""The bytes of a file as record batches of events: what became of messages in their queues.
+"""Record batches of the events in a file: how messages entered, moved through and left their queues.
 
-Each kind of record becomes arrays of numbers, all of its rows at once; then the rows of all kinds are put in the order
-in which their records stand.
+All records of a kind become arrays of numbers at once. Then the rows of all kinds are sorted by the position of their
+records.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from .messages import TERMINATOR, Messages, wanted_rows
 from .options import LAST_NUMBER, TableScan
 from .records import Names, Records
 
-#: What can happen, in the order of their codes here; the first four are the ``reason`` of SETTLED and PAGE_SETTLED.
+#: Names of events by their codes in this module. The first four are the ``reason`` of SETTLED and PAGE_SETTLED.
 EVENT_NAMES = (
     *("acknowledged", "expired", "killed", "replaced"),
     *("delivered", "redelivered", "scheduled", "added", "moved", "dead-lettered"),
@@ -59,13 +59,13 @@ EVENT_NAMES = (
 ACKNOWLEDGED = 0
 DELIVERY, REDELIVERED, SCHEDULED, ADDED, MOVED, DEAD_LETTERED = range(4, len(EVENT_NAMES))
 
-#: Rows of a batch.
+#: Maximum number of rows in a batch.
 ROWS = 1 << 16
 
-#: A number of each row, by the names in `_FIELDS`.
+#: Arrays with a number for each row, by the names in `_FIELDS`.
 Rows = dict[str, Any]
 
-#: The messages of a page (`messages.PageMessages`), None where the page is gone.
+#: Returns the messages of a page (`messages.PageMessages`) by its number, None if the page cannot be read.
 PageResolver = Callable[[int], Any]
 
 _FIELDS = (
@@ -84,7 +84,7 @@ _FIELDS = (
 
 _NUMBER, _RUN = np.dtype("<u8"), layout(RUN, "first", "count")
 
-#: What a copy that went elsewhere says of where it comes from, as its headers stand in a file.
+#: Header names of a copy at a dead-letter or expiry address that name its origin, as encoded in a file.
 _ORIGIN = b"\n_AMQ_ORIG_MESSAGE_ID:"
 _ORIGIN_QUEUE, _ORIGIN_ADDRESS = b"\n_AMQ_ORIG_QUEUE:", b"\n_AMQ_ORIG_ADDRESS:"
 _DIGITS = re.compile(r"[0-9]{1,18}")
@@ -93,15 +93,15 @@ _DIGITS = re.compile(r"[0-9]{1,18}")
 def event_batches(
     records: Records, wanted: TableScan, group: Grouping, resolve: PageResolver | None
 ) -> Batches:
-    """Record batches with the columns that are wanted, of the events that are, in the order of their records.
+    """Yield record batches of the wanted events and columns, each preceded by the number of its group.
 
-    Each has events of one group, and before it stands the number of that group. Rows are selected by group before
-    columns are made of them: numbers are cheaper to select than texts. ``resolve`` gives the messages of a page by
-    their index, for events that have no more than the index.
+    A batch has events of one group in the order of their records. Rows are selected by group before their columns are
+    built: numbers are cheaper to select than texts. ``resolve`` returns the messages of a page, for events that name a
+    message only by its index in a page.
     """
     names = {what: dict(records.names[what]) for what in (ADDRESS, QUEUE, CONSUMER)}
     messages = Messages(records)
-    parts = [  # of one record in this order
+    parts = [  # also the order of events from the same record
         *_added(messages),
         *_origins(messages, names),
         *_settled(records, Kind.DELIVERED),
@@ -131,7 +131,7 @@ def event_batches(
 
 
 def event_times(records: Records) -> list[tuple[Any, Any]]:
-    """Where records begin that say when something happened, and those times; not of messages that came."""
+    """Return positions and times (epoch ms) of the records with events, except for MESSAGE and DELIVERED."""
     parts = chain(
         _settled(records, Kind.SETTLED),
         _states(records, Kind.STATE),
@@ -140,7 +140,7 @@ def event_times(records: Records) -> list[tuple[Any, Any]]:
     )
     found = [(rows["at"], rows["time"]) for rows in parts]
     messages = Messages(records)
-    if messages.outcomes is not None:  # acknowledged as they came
+    if messages.outcomes is not None:  # acknowledged when they were enqueued
         at_once = messages.outcomes["taken"] > 0
         begins = messages.begins[messages.rows()[at_once]]
         found.append((begins, milliseconds(messages.outcomes["time"][at_once])))
@@ -151,13 +151,13 @@ def event_times(records: Records) -> list[tuple[Any, Any]]:
 
 
 def _rows_of_kind(**given: Any) -> Rows:
-    """Rows; what is not given is -1, not known."""
+    """Return rows with the given columns. The other columns are -1, for an unknown value."""
     count = len(given["at"])
     return {name: np.broadcast_to(np.asarray(given.get(name, -1), np.int64), count) for name in _FIELDS}
 
 
 def _settled(records: Records, kind: Kind) -> Iterator[Rows]:
-    """The events of SETTLED or DELIVERED, whose records have the numbers of messages."""
+    """Yield the events of SETTLED or DELIVERED records, which have the numbers of messages."""
     begins, numbers, fixed = _items(records, kind, _NUMBER)
     rows = {**_fields(begins, fixed), "message_id": _signed(numbers)}
     if kind is Kind.DELIVERED:
@@ -167,7 +167,7 @@ def _settled(records: Records, kind: Kind) -> Iterator[Rows]:
 
 
 def _states(records: Records, kind: Kind) -> Iterator[Rows]:
-    """The events of STATE or PAGE_STATE, in the order in which one record has them."""
+    """Yield the events of STATE or PAGE_STATE records, in the order of the events of one record."""
     begins, _, fixed = records.structs(kind)
     common = _fields(begins, fixed)
     counts = {"deliveries": fixed["deliveries"]}
@@ -180,12 +180,12 @@ def _states(records: Records, kind: Kind) -> Iterator[Rows]:
 
 
 def _settled_rows(reason: Any, fixed: Any, rows: Rows) -> Rows:
-    """The rows with the event that the ``reason`` of their records names."""
+    """Return rows whose events are named by the ``reason`` of their records."""
     return _rows_of_kind(event=np.minimum(reason, len(EVENT_NAMES)), consumer=fixed["consumer"], **rows)
 
 
 def _event_rows(selected: Any, *, event: int, **given: Any) -> Rows:
-    """The rows that are chosen, of which everything is given."""
+    """Return the rows of an event that ``selected`` (a mask or indices) takes from each given column."""
     return _rows_of_kind(event=event, **{name: values[selected] for name, values in given.items()})
 
 
@@ -193,7 +193,7 @@ def _page_settled(records: Records) -> Iterator[Rows]:
     begins, runs, fixed = _items(records, Kind.PAGE_SETTLED, _RUN)
     counts = runs["count"].astype(np.int64)
     if counts.sum() > len(records.data) * 64:
-        records.only(np.zeros(len(begins), bool), begins)  # no page has as many
+        records.only(np.zeros(len(begins), bool), begins)  # more than a page can have: all records are faults
         return
     run, within = numbered(counts)
     fixed = rows_at(fixed, run)
@@ -204,7 +204,7 @@ def _page_settled(records: Records) -> Iterator[Rows]:
 
 
 def _added(messages: Messages) -> Iterator[Rows]:
-    """Messages that entered queues; not those that the broker has written once more."""
+    """Yield the events of messages that entered queues. A copy written by compaction is not an event."""
     selected = messages.only(messages.fixed["flags"] & COPY == 0)
     fixed, which = selected.fixed, selected.rows()
     due = np.where(fixed["due"] > fixed["timestamp"], _due(fixed["due"]), -1)[which]
@@ -228,7 +228,10 @@ def _added(messages: Messages) -> Iterator[Rows]:
 
 
 def _origins(messages: Messages, names: Names) -> Iterator[Rows]:
-    """What went to a dead-letter or expiry address: told by the copy's headers, of the queue that it came from."""
+    """Yield the events of messages moved to a dead-letter or expiry address, in the queue that they left.
+
+    Their origin is in the headers of the copy at that address. Adds names without a number to ``names``.
+    """
     data, rows, at = messages.records.data, [], 0
     known = {text: number for number, text in names[QUEUE].items()}
     addresses = {text: number for number, text in names[ADDRESS].items()}
@@ -241,11 +244,11 @@ def _origins(messages: Messages, names: Names) -> Iterator[Rows]:
         fixed = messages.fixed[index]
         transfer = int(fixed["flags"]) & (COPY | TRANSFERRED)
         if transfer not in (DEAD_LETTER, EXPIRED):
-            continue  # a copy, or a sender or a policy says so
+            continue  # copied by compaction, or the header was set by a sender or a policy
         stop = int(messages.ends[index]) - TERMINATOR - int(fixed["body"])
         start = stop - int(fixed["head"])  # the line feed before the first header line
         if not start <= found < stop:
-            continue  # the body of a message may say anything
+            continue  # the text is in the body, not in a header
         lines = data[start:stop]
         queue, origin, address = (
             _header_value(lines, name) for name in (_ORIGIN_QUEUE, _ORIGIN, _ORIGIN_ADDRESS)
@@ -253,7 +256,7 @@ def _origins(messages: Messages, names: Names) -> Iterator[Rows]:
         if queue is None or origin is None or not _DIGITS.fullmatch(origin):
             continue
         event = MOVED if transfer == EXPIRED else DEAD_LETTERED
-        number = known.setdefault(queue, -2 - len(known))  # a name that the file has no number for
+        number = known.setdefault(queue, -2 - len(known))  # negative: the file has no number for the name
         home = -1 if address is None else addresses.setdefault(address, -2 - len(addresses))
         names[QUEUE][number] = queue
         names[ADDRESS][home] = address or ""
@@ -276,8 +279,8 @@ def _header_value(lines: bytes, name: bytes) -> str | None:
 
 
 def _items(records: Records, kind: Kind, item: Any) -> tuple[Any, Any, Any]:
-    """Return the items of one size behind the fixed part of records of one kind. For each item: where its record
-    begins, the item, and the fixed part of its record."""
+    """Return the items behind the fixed part of all records of a kind: for each item the begin of its record, the item,
+    and the fixed part of its record."""
     begins, ends, fixed = records.structs(kind)
     at = begins + fixed.itemsize
     which, items = records.items(at, (ends - at) // item.itemsize, item)
@@ -285,7 +288,7 @@ def _items(records: Records, kind: Kind, item: Any) -> tuple[Any, Any, Any]:
 
 
 def _fields(begins: Any, fixed: Any) -> Rows:
-    """Return the columns of rows that come from the fixed part of their records."""
+    """Return the columns in the fixed part of records."""
     names = {name: name for name in ("queue", "address", "page", "index")} | {"message_id": "number"}
     same = {name: _signed(fixed[own]) for name, own in names.items() if own in fixed.dtype.names}
     return {"at": begins, "time": milliseconds(fixed["time"]), **same}
@@ -299,11 +302,11 @@ def _due(values: Any) -> Any:
     return np.where(values > 0, milliseconds(values), -1)
 
 
-# ---- what rows do not tell themselves
+# ---- values that are not in the records of the rows
 
 
 def _fill_addresses(rows: Rows, records: Records) -> None:
-    """The address of a queue, where the record names the queue alone."""
+    """Set the address of rows whose record has only the queue."""
     missing = rows["address"] == -1
     if not missing.any():
         return
@@ -314,9 +317,9 @@ def _fill_addresses(rows: Rows, records: Records) -> None:
 
 
 def _resolve_messages(rows: Rows, resolve: PageResolver) -> Rows:
-    """The rows with the numbers of messages that are known by their page and their place there.
+    """Return the rows with message numbers for rows that have only a page and an index.
 
-    What a record tells of a run of places is about all messages there: those that are not retained are left out.
+    A record of a run of indices includes messages that are not retained: their rows are dropped.
     """
     unknown = (rows["message_id"] < 0) & (rows["page"] >= 0)
     found, keep = rows["message_id"].copy(), np.ones(len(unknown), bool)

@@ -1,8 +1,8 @@
-"""Messages of a file of the journal or of a page as record batches: a row for each message and queue.
+"""Record batches of the messages in a journal segment or a page: a row for each message and queue.
 
-The fields of fixed size at the beginning of all message records are gathered at once, and so is where their parts of
-other sizes are; a batch is then made of slices of the file's own bytes. RETAINED records have many messages each, by
-columns. The layout is that of docs/store-format.md.
+numpy reads the fixed fields of all message records at once, and computes the positions of the parts with variable
+sizes. A batch consists of slices of the file's own bytes. A RETAINED record has many messages in columns. The layout is
+in docs/store-format.md.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ _COLUMNS = {name: np.dtype(f"<{code}") for name, code in RETAINED_COLUMNS}
 
 
 def _retained_messages(records: Records) -> tuple[Any, Any, Any, Any, Any, Any] | None:
-    """Return the messages of RETAINED records as `Messages` has them: where the tail of each begins and ends, its
-    prologue, where its traits stand, its queues and outcomes. None if there are none. An invalid record is a fault."""
+    """Return the columns of `Messages` from RETAINED records, None if there are none. An invalid record is a fault."""
     begins, ends, heads = records.structs(Kind.RETAINED)
     counts, fixed = heads["count"].astype(np.int64), begins + RETAINED.size
     traits_at = fixed + sum(type_.itemsize for type_ in _COLUMNS.values()) * counts
@@ -76,7 +75,7 @@ def _retained_messages(records: Records) -> tuple[Any, Any, Any, Any, Any, Any] 
     )
     if not len(begins):
         return None
-    first = np.cumsum(counts) - counts  # of each record, among the messages
+    first = np.cumsum(counts) - counts  # index of the first message of each record
     of, within = numbered(counts)
     columns, offset = {}, 0
     for name, type_ in _COLUMNS.items():
@@ -104,7 +103,7 @@ def _retained_messages(records: Records) -> tuple[Any, Any, Any, Any, Any, Any] 
 
 
 def _trait_positions(records: Records, heads: Any, traits_at: Any, entries_at: Any) -> Any:
-    """Where the traits of each record stand: a row of positions for each of them."""
+    """Return for each record a row with the positions of its traits, the first one repeated in unused columns."""
     found = np.repeat(traits_at[:, None], max(int(heads["traits_count"].max()), 1), axis=1)
     for which in np.flatnonzero(heads["traits_count"] > 1).tolist():
         at = int(traits_at[which])
@@ -118,8 +117,8 @@ def _trait_positions(records: Records, heads: Any, traits_at: Any, entries_at: A
 def _entries(
     records: Records, heads: Any, at: Any, ends: Any, counts: Any, first: Any
 ) -> tuple[Any, Any, Any]:
-    """Return where the tails of each record begin; and, ordered by message, the message and the entry for each queue
-    that a message entered."""
+    """Return the position of each record's tails, and an item for each queue of each message, ordered by message: the
+    index of the message, and the entry of the queue."""
     fixed = records.fields(np.minimum(at, ends - RETAINED_ENTRIES.size), _ENTRIES)
     simple = (heads["entries_count"] == 1) & (fixed["places"] == 0)
     tails, which = at + RETAINED_ENTRIES.size, np.flatnonzero(simple)
@@ -143,21 +142,22 @@ def _entries(
 #: The fields of `TRAITS`.
 TRAIT_LENGTHS = layout(TRAITS, "block", "destination", "user", "origin", "group")
 
-#: Whether a message was taken and acknowledged as it came, by whom, and when that was written.
+#: The outcome of a message in a queue: 1 in ``taken`` if it was delivered and acknowledged when it was enqueued, the
+#: number of its consumer, and the time of the record (epoch ms).
 OUTCOME = layout(Struct("<BHQ"), "taken", "consumer", "time")
 
-#: Behind the body of a message.
+#: Bytes behind the body of a message.
 TERMINATOR = 2
 
-#: Rows and bytes of records after which the next batch is begun, and how far apart the records of one may be.
+#: Limits of a batch: rows, bytes of their records, and bytes of the file between its first and last record.
 ROWS, BYTES, SPAN = 1 << 16, 32 << 20, 1 << 30
 
 
 def message_batches(records: Records, wanted: TableScan, group: Grouping = one_group) -> Batches:
-    """Record batches with the columns that are wanted, of the messages that are.
+    """Yield record batches of the wanted messages and columns, each preceded by the number of its group.
 
-    Each has messages of one group, and before it stands the number of that group. Messages are selected by group before
-    columns are made of them, which is cheaper than selecting rows of columns.
+    A batch has messages of one group. Messages are selected by group before their columns are built, because that is
+    cheaper than selecting rows of columns.
     """
     messages, names = Messages(records), records.names[ADDRESS]
     fixed = messages.fixed
@@ -178,7 +178,7 @@ def message_batches(records: Records, wanted: TableScan, group: Grouping = one_g
 
 
 def wanted_rows(wanted: TableScan, times: Any, addresses: Any, names: Mapping[int, str]) -> Any:
-    """Which rows are wanted, by their times (epoch ms) and the numbers of their addresses."""
+    """Return a mask of the wanted rows, by their times (epoch ms) and the numbers of their addresses."""
     keep = np.ones(len(times), bool)
     if wanted.since is not None:
         keep &= times >= wanted.since
@@ -191,10 +191,11 @@ def wanted_rows(wanted: TableScan, times: Any, addresses: Any, names: Mapping[in
 
 
 class Messages:
-    """The messages of a file: their prologues, where their parts are, and their queues. Found once for all that asks.
+    """The retained messages of a file. They are computed once and cached in the `Records`.
 
-    ``queues`` and ``taken`` have an item for each queue of each message; those of one message stand together. ``taken``
-    is None where no message was acknowledged as it came.
+    ``begins`` and ``ends`` are the bounds of the messages' bytes, ``fixed`` their fields of fixed size, and ``traits``
+    the positions of their traits. ``queues`` and ``outcomes`` (`OUTCOME`) have an item for each queue of each message,
+    in the order of messages. ``outcomes`` is None if the file has no RETAINED records.
     """
 
     def __init__(self, records: Records) -> None:
@@ -204,7 +205,7 @@ class Messages:
         self.begins, self.ends, self.fixed, self.traits, self.queues, self.outcomes = records.messages
 
     def only(self, good: Any) -> Messages:
-        """Some of them."""
+        """Return the messages that the mask ``good`` selects."""
         if good.all():
             return self
         entries, positions, other = np.repeat(good, self.fixed["queues"]), np.flatnonzero(good), copy(self)
@@ -216,14 +217,14 @@ class Messages:
         return other
 
     def rows(self) -> Any:
-        """Of each item of ``queues`` which message it is."""
+        """Return the index of the message of each item in ``queues``."""
         return np.repeat(np.arange(len(self.begins)), self.fixed["queues"])
 
 
 class PageMessages:
-    """The messages of a page by their place: their ``numbers``, and which places which queues retain.
+    """The messages of a page. ``numbers`` has their numbers by index in the page.
 
-    ``retained`` has ``place << 32 | queue`` for each of these.
+    ``retained`` has ``index << 32 | queue`` for each message and each number of a queue that retains it.
     """
 
     def __init__(self, records: Records) -> None:
@@ -235,9 +236,8 @@ class PageMessages:
 
 
 def _retained(records: Records) -> tuple[Any, Any, Any, Any, Any, Any]:
-    """Return the messages that are retained, of MESSAGE records whose parts fit and of RETAINED records, as they stand
-    in the file: where they begin and end, their prologues, where their traits stand, their queues, and the outcomes of
-    these. Other MESSAGE records are faults."""
+    """Return the columns of `Messages`, from MESSAGE and RETAINED records in the order of the file. A MESSAGE record
+    whose lengths do not add up is a fault."""
     begins, ends, fixed = records.structs(Kind.MESSAGE)
     sizes, heads, bodies, queues = (
         fixed[name].astype(np.int64) for name in ("traits", "head", "body", "queues")
@@ -267,7 +267,7 @@ def _retained(records: Records) -> tuple[Any, Any, Any, Any, Any, Any]:
 
 
 def _retained_entries(records: Records, fixed: Any, traits: Any, queues: Any) -> Any:
-    """Which of the queues of MESSAGE records have their message retained: durable ones, unless it says otherwise."""
+    """Return a mask of the queues that retain their message: durable ones, unless the message has a retain byte."""
     flags = fixed["flags"]
     good = np.repeat(flags & DURABLE > 0, fixed["queues"])
     if records.non_durable:
@@ -280,7 +280,7 @@ def _retained_entries(records: Records, fixed: Any, traits: Any, queues: Any) ->
 
 
 class _Batch:
-    """Rows of one batch: ``fixed`` has a prologue for each of them, ``pick`` its message among those of the batch."""
+    """The rows of one batch. ``fixed`` has the fixed fields of each row, ``pick`` the index of its message."""
 
     def __init__(self, messages: Messages, rows: Any, queues: Any) -> None:
         first, last = int(rows[0]), int(rows[-1]) + 1
@@ -290,28 +290,28 @@ class _Batch:
         self.queues = queues
         self.pick = rows - first
         own = messages.fixed[first:last]
-        self.fixed = own if len(own) == len(rows) else own[self.pick]  # else some are in several queues
+        self.fixed = (
+            own if len(own) == len(rows) else own[self.pick]
+        )  # fewer messages than rows: in several queues
         self._traits = messages.traits[first:last]
         self.body_ends = messages.ends[first:last] - TERMINATOR
         self.bodies = self.body_ends - own["body"]
 
     @cached_property
     def lengths(self) -> Any:
-        """Of each message the lengths of what only few columns are made of."""
+        """The lengths of each message's traits. Only few columns need them."""
         return self._records.fields(self._traits, TRAIT_LENGTHS)
 
     def user(self) -> Any:
-        """Who sent it, null where nobody logged in."""
+        """Return the user who sent the message, null if the client had not logged in."""
         starts = self._traits + TRAITS.size + self.lengths["destination"]
         return as_strings(slices(self.buffer, starts, starts + self.lengths["user"], self.pick), True)
 
     def headers(self) -> Any:
-        """The headers as the sender gave them."""
         ends = self.bodies - 1  # before the empty line
         return header_maps(self.buffer, ends - self.lengths["block"], ends, self.pick)
 
     def body(self) -> Any:
-        """The body as it was sent."""
         return slices(self.buffer, self.bodies, self.body_ends, self.pick)
 
 
@@ -332,7 +332,7 @@ COLUMN_BUILDERS: dict[str, Callable[[_Batch], Any]] = {
 
 
 def _batch_bounds(begins: Any, ends: Any) -> Iterator[tuple[int, int]]:
-    """Where batches of rows begin and end."""
+    """Return the first row of each batch, and the row behind its last."""
     parts = np.cumsum(ends - begins) // BYTES, begins // SPAN, np.arange(len(begins)) // ROWS
     changes = np.zeros(len(begins) - 1, bool)
     for part in parts:

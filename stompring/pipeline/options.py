@@ -14,7 +14,7 @@ from stompring.settings.value_types import whole_number
 from .arrays import TABLES
 from .storage import resolve_location
 
-#: What any query takes, and what streams take besides. Spark hands them over in whatever case.
+#: Names of options of all queries, and of streams only. Their case is ignored, because Spark may change it.
 COMMON_OPTIONS = ("path", "retention", "table", "columns", "addresses", "since", "until", "copies")
 STREAM_OPTIONS = (
     *("startingOffsets", "failOnDataLoss"),
@@ -24,14 +24,14 @@ ALL_OPTIONS = (*COMMON_OPTIONS, *STREAM_OPTIONS)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: Above the number of any message.
+#: Greater than the number of any message.
 LAST_NUMBER = 2**63 - 1
 
 T = TypeVar("T")
 
 
 class OptionError(PipelineError, ValueError):
-    """An option says something that cannot be. The text begins with the name of the option."""
+    """An option is unknown, missing or invalid. The text begins with the name of the option."""
 
     def __init__(self, option: str, text: str) -> None:
         super().__init__(f"option {option}: {text}")
@@ -42,10 +42,13 @@ class OptionError(PipelineError, ValueError):
 
 
 class OptionReader:
-    """Options as Spark gives them, whose names are in any case, with what is said of those that cannot be."""
+    """Parser of Spark's options, whose names may be in any case. Methods raise `OptionError` for invalid values."""
 
     def __init__(self, given: Mapping[str, str], known: Sequence[str], ignored: Sequence[str] = ()) -> None:
-        """``known`` are names as they are documented, ``ignored`` those of Spark itself, in small letters."""
+        """``known`` are the documented names, ``ignored`` the names of Spark's own options in lower case.
+
+        Raises `OptionError` for other names.
+        """
         self._given = {name.lower(): text for name, text in given.items()}
         names = {*map(str.lower, known), *ignored}
         for name in given:
@@ -53,21 +56,21 @@ class OptionReader:
                 raise OptionError(name, f"unknown option; options are {', '.join(known)}")
 
     def given(self, name: str, default: T) -> str | T:
-        """The text of an option, be it empty."""
+        """Return the text of an option, which may be empty; ``default`` if it is missing."""
         return self._given.get(name.lower(), default)
 
     def text(self, name: str) -> str | None:
-        """None where it is not given, or empty."""
+        """Return the text of an option, None if it is missing or empty."""
         return self.given(name, None) or None
 
     def required(self, name: str, what: str) -> str:
-        """One that must be given."""
+        """Return the text of a required option. ``what`` describes it in the error."""
         if text := self.text(name):
             return text
         raise OptionError(name, f"is required: {what}")
 
     def flag(self, name: str, default: T) -> bool | T:
-        """``true`` or ``false``."""
+        """Parse ``true`` or ``false``."""
         text = self.text(name)
         if text is None:
             return default
@@ -77,7 +80,7 @@ class OptionReader:
         return flag
 
     def number(self, name: str, default: T, least: int = 1, what: str = "of at least 1") -> int | T:
-        """A whole number; ``what`` says in an error which one it must be."""
+        """Parse a whole number of at least ``least``. ``what`` describes the range in the error."""
         text = self.text(name)
         if text is None:
             return default
@@ -90,7 +93,7 @@ class OptionReader:
         return number
 
     def parsed(self, name: str, text: str, parse: Callable[[str], T]) -> T:
-        """What a function makes of it that raises `ValueError`."""
+        """Return ``parse(text)``. A `ValueError` of it becomes an `OptionError` with the name of the option."""
         try:
             return parse(text)
         except ValueError as reason:
@@ -98,49 +101,47 @@ class OptionReader:
 
 
 class TableScan(NamedTuple):
-    """Which rows and columns. ``since`` <= the row's time < ``until``, epoch ms; None asks for nothing."""
+    """The rows and columns of a query. ``since`` <= the row's time < ``until``, in epoch ms; None: no limit."""
 
     table: str = "messages"
     columns: tuple[str, ...] = tuple(TABLES["messages"])
-    addresses: tuple[str, ...] = ()  # patterns, none for all
+    addresses: tuple[str, ...] = ()  # patterns; empty: all addresses
     since: int | None = None
     until: int | None = None
-    copies: bool | None = (
-        None  # messages that the broker has written once more; None: nothing was said of them
-    )
-    below: int | None = None  # of those the ones with lower numbers, and nothing else
+    copies: bool | None = None  # whether to read messages copied by compaction; None: the option is not set
+    below: int | None = None  # read only copies of messages with lower numbers
 
     @property
     def ddl(self) -> str:
-        """Its schema, as Spark takes it."""
+        """The schema in Spark's DDL."""
         return ", ".join(f"`{name}` {TABLES[self.table][name]}" for name in self.columns)
 
     def matches(self, address: str) -> bool:
-        """Whether rows of an address are wanted."""
+        """Return whether rows of an address are wanted."""
         return not self.addresses or any(Pattern(each).matches(address) for each in self.addresses)
 
     def within(self, least: int, greatest: int) -> bool:
-        """Whether a time that is wanted may be between these two, both included."""
+        """Return whether times from ``least`` to ``greatest`` (both included) overlap the wanted times."""
         return (self.since is None or greatest >= self.since) and (self.until is None or least < self.until)
 
 
 class Options(NamedTuple):
-    """All options, understood; of a stream those from ``latest`` on."""
+    """The parsed options. Only streams have those from ``latest`` on."""
 
     root: str
     wanted: TableScan
-    retention: str | None  # where it is not below ``root``
-    latest: bool  # begin with what comes, not with what is there
-    fail: bool  # where files were deleted before they were read
+    retention: str | None  # directory of retained files; None: below ``root``
+    latest: bool  # start at the end of the existing files
+    fail: bool  # fail the query if files were deleted before they were read
     max_bytes: int | None  # None: no limit
     max_files: int | None
     max_rows: int | None
 
     @classmethod
     def of(cls, given: Mapping[str, str], batch: bool = False) -> Options:
-        """From what was given to Spark; ``batch``: to ``spark.read``, which takes no options of streams.
+        """Parse the options of Spark without opening files. ``batch``: refuse options of streams, for ``spark.read``.
 
-        Opens nothing. Raises `OptionError`.
+        Raises `OptionError`.
         """
         options = OptionReader(given, ALL_OPTIONS)
         for name in STREAM_OPTIONS if batch else ():
@@ -178,7 +179,7 @@ class Options(NamedTuple):
 
 
 def items(text: str) -> list[str]:
-    """What stands between commas, but for blanks."""
+    """Split a text at commas, without surrounding blanks and empty items."""
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
@@ -199,7 +200,7 @@ def _columns(table: str, text: str | None) -> tuple[str, ...]:
 
 
 def read_time(name: str, text: str | None) -> int | None:
-    """Epoch ms, from a number of these or from ISO 8601; without an offset it is UTC."""
+    """Parse a time to epoch ms, from epoch ms or ISO 8601 (UTC without an offset). Raises `OptionError`."""
     if text is None:
         return None
     text = text.strip()
@@ -215,5 +216,5 @@ def read_time(name: str, text: str | None) -> int | None:
 
 
 def microseconds(time: datetime) -> int:
-    """Since the epoch; a time without a zone is UTC."""
+    """Return microseconds since the epoch. A time without a zone is UTC."""
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
