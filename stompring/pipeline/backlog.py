@@ -434,7 +434,7 @@ def _check_position(position: Position, last: FileEntry) -> None:
     if last.number + 1 < position.number or (last.number == position.number and last.size < position.offset):
         raise DirectoryReplaced(
             f"{last.folder} ends with file {last.number}, but was read up to {position} before: "
-            "the data directory was replaced or created anew"
+            "the data directory was replaced or recreated"
         )
 
 

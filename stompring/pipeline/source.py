@@ -1,9 +1,9 @@
 """Spark's data source ``stompring``: the files of a data directory as a table (`StompringReader`) or a stream.
 
-It has options instead of filters that Spark pushes down: those of one query would change the rows of another (Spark
-4.3), which options cannot. A reader is made, copied and sent about by Spark before anything is read: it opens nothing
-until then. The offset of a stream is positions in the broker's files, as JSON, and alone decides what a batch has: a
-batch that is repeated after a crash is the same as before.
+Rows are selected by options. Filters that Spark pushes down are not supported: in Spark 4.3 the filters of one query
+change the rows of another. Spark creates, copies and pickles a reader before it uses it, so a reader opens no file
+until Spark calls it. The offset of a stream consists of positions in the broker's files, as JSON. Two offsets determine
+the rows of a batch: a batch repeated after a crash has the same rows.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from .workers import defers_errors, error_reporting, reports_errors
 
 log = logging.getLogger(__name__)
 
-#: In an offset, beside the folders: up to where in the journal a copy may be all that is left of a message. It stays
-#: as it is while the query lives.
+#: Key in an offset: end of the journal when the query started. Messages whose original was deleted by then may have a
+#: copy before it. Constant for a query.
 COPIES_KEY = "copies"
 
-#: Beside that: 0 until those copies are read, then 1; and a number that all their messages are below.
+#: Key in an offset: 0 until the first batch has read those copies, then 1; and an upper bound of their message numbers.
 COPIED_KEY = "copied"
 
-#: Beside them too: the identity of the data directory, where it has one. Offsets of earlier versions have none.
+#: Key in an offset: the identity of the data directory, if it has one. Missing in offsets of earlier versions.
 IDENTITY_KEY = "identity"
 
 Offset = dict[str, str]
@@ -65,18 +65,14 @@ Offset = dict[str, str]
 
 @dataclass
 class Partition(InputPartition):
-    """The ranges that one task reads. ``wanted`` are its rows: with ``copies`` those too that the broker has written
-    once more.
-
-    ``identity`` is that of the data directory: files of another one are left out.
-    """
+    """The ranges that one task reads, and the wanted rows. Files of a directory with another identity are skipped."""
 
     value: Sequence[Range]
     wanted: TableScan
     identity: bytes | None
 
     def batches(self, options: Options, gone: Callable[[str], None] | None = None) -> Iterator[Any]:
-        """Record batches of the files. ``gone`` is called with those that are not there."""
+        """Yield the record batches of the ranges. ``gone`` is called with the name of each deleted file."""
         files = DataFiles(options.root, options.retention, self.identity)
         with error_reporting():
             yield from read_files(files, self.value, self.wanted, gone)
@@ -84,12 +80,12 @@ class Partition(InputPartition):
 
 @dataclass
 class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module. Spark makes it, copies it and sends it about: it opens nothing before it is asked something."""
+    """``spark.readStream.format("stompring")``."""
 
     _options: Options
-    _seen: Positions | None = None  # the last positions that Spark asked about
-    _until: Positions | None = None  # where Trigger.AvailableNow ends
-    _identity: bytes | None = None  # of the directory, as it was when Spark asked last
+    _seen: Positions | None = None  # the last result of `latestOffset`
+    _until: Positions | None = None  # end of a query with Trigger.AvailableNow
+    _identity: bytes | None = None  # of the directory, at Spark's last call
 
     def __post_init__(self) -> None:
         self._endings = ENDINGS[self._options.wanted.table]
@@ -101,7 +97,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @reports_errors
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Where a query begins that has no checkpoint yet."""
+        """Return the offset at which a query without a checkpoint begins."""
         files = self._files
         self._identity = files.identity()
         if self._options.latest:
@@ -109,13 +105,13 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         begin = start_positions(files, self._endings)
         first, wanted = begin.get("journal", START).number, self._options.wanted
         if wanted.table == "messages" and wanted.copies is None and first > 1:
-            # what was before it may be in copies alone
+            # messages before the first file may exist as copies only
             begin[COPIES_KEY] = end_positions(files, (".journal",), {})["journal"]
             begin[COPIED_KEY] = Position(0, files.header(journal_name(first)).next_number or LAST_NUMBER)
         return self._offset(begin)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """One of those that the options name, for Spark takes no more than one."""
+        """Return the first limit of the options: Spark accepts only one."""
         options = self._options
         if options.max_bytes is not None:
             return ReadMaxBytes(options.max_bytes)
@@ -125,10 +121,10 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @reports_errors
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Where the next batch ends. A limit that Spark gives is one of the options', and all of those go with it.
+        """Return the end of the next batch. Any ``limit`` but `ReadAllAvailable` stands for all limits of the options.
 
-        Messages of which copies alone are left are older than the first file of the journal. They are all in the first
-        batch, and so is what pages have of that time.
+        The first batch has all messages that exist only as copies. They are older than the first file of the journal,
+        so this batch has all messages of that time in pages, too.
         """
         options, since, files = self._options, self._since(start), self._files
         most, least = Limit(), 0
@@ -146,19 +142,19 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @reports_errors
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """Where the data ends, for the progress that Spark tells."""
+        """Return the end of the data, for Spark's progress report."""
         if self._seen is None:
             return None
         return self._offset(end_positions(self._files, self._endings, self._seen))
 
     @reports_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What comes from now on is left for another query."""
+        """End the query at the current end of the data."""
         self._until = end_positions(self._files, self._endings, {})
 
     @reports_errors
     def partitions(self, start: Offset, end: Offset) -> Sequence[Partition]:
-        """The tasks of a batch. Raises `DataLoss`."""
+        """Return the tasks of a batch. Raises `DataLoss`, `DirectoryReplaced`."""
         since, until = positions_of(start), self._since(end)
         files, wanted = self._files, self._options.wanted
         folders = {name: position for name, position in until.items() if name not in (COPIES_KEY, COPIED_KEY)}
@@ -169,7 +165,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         copied = until.get(COPIED_KEY)
         if copied is None or copied == since.get(COPIED_KEY):
             return parts
-        # tasks for the messages below a number of which copies alone are left
+        # tasks for messages that exist only as copies: their numbers are below the bound
         ranges, _ = ranges_between(files, (".journal",), since, {"journal": until[COPIES_KEY]})
         below = copied.offset
         found = [
@@ -180,7 +176,6 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._parts(found, True, below) + parts
 
     def read(self, partition: Partition) -> Iterator[Any]:
-        """Record batches of one task's files."""
         return partition.batches(self._options, self._lost)
 
     # ----
@@ -202,14 +197,14 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return offset if self._identity is None else {**offset, IDENTITY_KEY: self._identity.hex()}
 
     def _since(self, offset: Offset) -> Positions:
-        """The positions of an offset, if they are of this directory. Raises `DirectoryReplaced`."""
+        """Return the positions of an offset. Raises `DirectoryReplaced` if it has the identity of another directory."""
         files = self._files
         self._identity = files.identity()
         was, now = offset.get(IDENTITY_KEY), self._identity and self._identity.hex()
         if was is not None and was != now:
             raise DirectoryReplaced(
                 f"data directory {files.root} has {f'identity {now}' if now else 'no identity'}, but the checkpoint "
-                f"of the query has identity {was}: the directory belongs to another broker or was created anew; "
+                f"of the query has identity {was}: the directory belongs to another broker or was recreated; "
                 "use the original directory or a new checkpoint"
             )
         return positions_of(offset)
@@ -225,12 +220,12 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 
 def positions_of(offset: Offset) -> Positions:
-    """The positions alone."""
+    """Return the positions of an offset without the identity."""
     return load_positions({folder: text for folder, text in offset.items() if folder != IDENTITY_KEY})
 
 
 def journal_name(number: int) -> str:
-    """The name of a file of the journal."""
+    """Return the name of a file of the journal."""
     return f"journal/{number:09d}.journal"
 
 
@@ -239,34 +234,33 @@ class StompringSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """Return the name for ``format``."""
         return "stompring"
 
     @reports_errors
     def schema(self) -> str:
-        """The columns that the options ask for."""
+        """Return the schema of the wanted columns in Spark's DDL."""
         return Options.of(self.options).wanted.ddl
 
     @reports_errors
     def reader(self, schema: StructType) -> StompringReader:
-        """``schema`` is the one above, or what was given to ``spark.read.schema``."""
+        """Return a reader of the columns in ``schema``: from `schema`, or from the user's ``spark.read.schema``."""
         return StompringReader(_with_schema(Options.of(self.options, batch=True), schema))
 
     @defers_errors
     def streamReader(self, schema: StructType) -> StompringStreamReader:  # noqa: N802 - Spark's name
-        """The same for ``spark.readStream``."""
         return StompringStreamReader(_with_schema(Options.of(self.options), schema))
 
 
 @dataclass
 class StompringReader(DataSourceReader):
-    """Reads what some options ask for."""
+    """``spark.read.format("stompring")``."""
 
     _options: Options
 
     @reports_errors
     def partitions(self) -> Sequence[Partition]:
-        """The files there are now; one task without any where there are none."""
+        """Return tasks for the existing files, or one empty task if there are none."""
         files = DataFiles(self._options.root, self._options.retention)
         identity, wanted = files.identity(), self._options.wanted
         every = files.every(ENDINGS[wanted.table])
@@ -274,12 +268,11 @@ class StompringReader(DataSourceReader):
         return [Partition(part, wanted, identity) for part in task_ranges(ranges) or [()]]
 
     def read(self, partition: Partition) -> Iterator[Any]:
-        """Record batches of one task's files."""
         return partition.batches(self._options)
 
 
 def _with_schema(options: Options, schema: StructType) -> Options:
-    """With the columns of a schema, which must be of the table."""
+    """Return options with the columns of a schema. Raises `OptionError` if they do not match those of the table."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     columns = TABLES[options.wanted.table]

@@ -1,15 +1,12 @@
-"""Spark's Python workers: their errors and their Python.
+"""Spark's Python workers: short texts for expected errors, and a launcher of Python that makes workers start faster.
 
-Errors of Spark's Python workers that a user can correct: shown as one message without a traceback.
+Spark shows an exception of a Python worker as text, with a traceback before the message and its own stack after it. An
+error that the user can correct becomes ``stompring: MESSAGE`` at the beginning of that text.
 
-Spark shows an exception of a Python worker as text, with a traceback before the message and its own stack after it.
-Here such an exception becomes ``stompring: MESSAGE`` at the beginning of that text.
-
-The Python that Spark starts its workers with: they import PySpark from where it is installed, and so start sooner.
-
-Spark puts ``pyspark.zip`` of its own directory first into the search path of each worker. What is imported from there
-is compiled anew by each process that Spark starts, which takes three times as long as all the rest of its start. There
-is no setting against it, and a worker of a stream that has not connected in ten seconds fails the query.
+Spark puts its own ``pyspark.zip`` first into the search path of each worker. Each process compiles the modules that it
+imports from an archive, which takes three times as long as the rest of its start. No setting prevents that, and a
+stream's worker that does not connect within ten seconds fails the query. So a launcher removes the archive from the
+search path, and workers import the installed PySpark.
 """
 
 from __future__ import annotations
@@ -26,10 +23,10 @@ from typing import Any, ParamSpec, TypeVar
 
 from stompring.errors import PipelineError, StoreError
 
-#: Errors shown by their message alone. Any other exception is a defect and keeps its traceback.
+#: Errors shown with their message only. Any other exception is a defect and keeps its traceback.
 EXPECTED = (PipelineError, StoreError, OSError)
 
-#: Tells PySpark's workers to show an exception without its traceback.
+#: Environment variable: PySpark's workers show an exception without its traceback.
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
 _MESSAGE = re.compile(r"(?:^|: |\n)stompring: (.+)")
@@ -53,7 +50,7 @@ def error_reporting() -> Iterator[None]:
     except EXPECTED as fault:
         if not _is_worker():
             raise
-        os.environ[_HIDE_TRACEBACK] = "1"  # of this process alone, which ends with the exception
+        os.environ[_HIDE_TRACEBACK] = "1"  # affects only this process, which ends with the exception
         raise _WorkerError(str(fault)) from None
 
 
@@ -80,7 +77,7 @@ def defers_errors(function: Callable[P, Any]) -> Callable[P, Any]:
 
 
 def _failing_reader(fault: Exception) -> Any:
-    """A stream that cannot be read."""
+    """Return a stream reader whose methods raise ``fault``."""
     from pyspark.sql.datasource import DataSourceStreamReader
 
     @reports_errors
@@ -92,18 +89,18 @@ def _failing_reader(fault: Exception) -> Any:
 
 
 def worker_message(text: str) -> str | None:
-    """Our message in the text that Spark shows of an exception; None where there is none."""
+    """Return the ``stompring:`` message in Spark's text of an exception, None if it has none."""
     found = _MESSAGE.search(text)
     return None if found is None else found[1].strip()
 
 
 def _is_worker() -> bool:
-    """Whether this process is one that Spark has started for Python code."""
+    """Return whether this process is a Python worker of Spark."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name.startswith("pyspark.")
 
 
-#: Takes the two archives out of the search path, which then is that of the driver.
+#: Removes Spark's two archives from the search path, which then equals the driver's.
 _LAUNCHER = """#!/bin/sh
 PYTHONPATH=${{PYTHONPATH#*/pyspark.zip:}}
 PYTHONPATH=${{PYTHONPATH#*/py4j-*-src.zip:}}
@@ -113,14 +110,14 @@ exec {python} "$@"
 
 
 def worker_python(directory: Path) -> str:
-    """The path of a launcher, written to ``directory``, that starts the Python of this process.
+    """Write a launcher for the Python of this process to ``directory``, and return its path.
 
-    It is this Python itself where that has no PySpark without the archives, or where nothing in the directory can be
+    Returns the path of this Python instead if its PySpark is only in an archive, or if files in ``directory`` cannot be
     executed.
     """
     import pyspark
 
-    if not Path(pyspark.__file__).is_file():  # it is in an archive
+    if not Path(pyspark.__file__).is_file():  # PySpark is in an archive
         return sys.executable
     launcher = directory / "python"
     launcher.write_text(_LAUNCHER.format(python=quote(sys.executable)), encoding="utf-8")

@@ -176,7 +176,7 @@ def test_another_directory(world, steps, ends):
     grown(GrowingDirectory(world.root), steps)
     for limit in (Limit(), Limit(files=1)):
         with pytest.raises(
-            DirectoryReplaced, match=f"journal {ends}.*: the data directory was replaced or created anew"
+            DirectoryReplaced, match=f"journal {ends}.*: the data directory was replaced or recreated"
         ):
             reader.plan(limit)
 

@@ -126,7 +126,7 @@ def test_another_directory_is_refused_though_positions_fit(tmp_path):
         lambda: other.partitions(start, end),
         lambda: source.latestOffset(end, ReadAllAvailable()),
     ):
-        with pytest.raises(DirectoryReplaced, match=f"{sentence}.*was created anew"):
+        with pytest.raises(DirectoryReplaced, match=f"{sentence}.*was recreated"):
             asked()
     shutil.rmtree(data)
     write_files(data, broker_files())
