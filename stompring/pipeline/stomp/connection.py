@@ -1,7 +1,7 @@
-"""A STOMP connection over a blocking socket, as tasks and receivers need one: much out at once, and much in.
+"""A blocking STOMP connection for large amounts of data in both directions, for tasks and receivers of Spark.
 
-The socket itself never blocks: while it takes nothing more, what comes in is read. A broker that must be rid of its
-answers before it reads on would otherwise wait for us, and we for it.
+While the send buffer of the socket is full, the connection reads. Without that, a broker that stops reading until its
+answers are read would deadlock with this client.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from stompring.errors import PipelineError, ProtocolError
 from stompring.stomp.client import Pairs, StompClient, ack, frame, spoken_version
 from stompring.stomp.frames import Head
 
-#: What stands for a user or a password in texts for people.
+#: Replaces users and passwords in errors.
 HIDDEN = "***"
 
 
-#: What may stand before the address, and whether it means TLS.
+#: Schemes accepted before an address, and whether they mean TLS.
 SCHEMES = {"tcp": False, "stomp": False, "ssl": True, "stomp+ssl": True}
 
 
 def parse_address(text: str) -> tuple[str, int, bool]:
-    """Host and port of ``HOST:PORT``, ``[::1]:61613`` for IPv6, and whether ``ssl://`` before it asks for TLS.
+    """Return host, port and whether to use TLS, from ``HOST:PORT`` with an optional scheme as ``ssl://``.
 
-    Raises `ValueError`.
+    An IPv6 address is in brackets: ``[::1]:61613``. Raises `ValueError`.
     """
     place, tls = text.strip(), False
     scheme, separator, rest = place.partition("://")
@@ -50,7 +50,7 @@ def parse_address(text: str) -> tuple[str, int, bool]:
 
 
 def _shown(text: str) -> str:
-    """Without what may be a login before the host."""
+    """Return an address with a user and password before the host hidden."""
     before, sign, behind = text.rpartition("@")
     scheme, separator, _ = before.partition("://")
     return f"{scheme + separator if separator else ''}{HIDDEN}@{behind}" if sign else text
@@ -58,10 +58,11 @@ def _shown(text: str) -> str:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A broker. ``timeout`` is seconds: for connecting, and for any step of the conversation in which nothing comes.
+    """Address of a broker and settings of connections to it.
 
-    ``heart_beat`` is milliseconds between the line ends by which both sides show that they are there, 0 for none.
-    ``password_file`` is read where the connection is made: its first line is the password.
+    ``timeout`` is in seconds, for connecting and for waiting without progress, such as for a RECEIPT. ``heart_beat`` is
+    the interval of heart-beats in both directions in ms, 0 for none. The first line of ``password_file`` is the
+    password: the process that connects reads the file.
     """
 
     host: str
@@ -78,33 +79,33 @@ class Endpoint:
 
     @property
     def address(self) -> str:
-        """``HOST:PORT``, for people."""
+        """``HOST:PORT`` for logs and errors."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def passcode(self) -> str | None:
-        """The password, from its file where it is in one. Raises `OSError`."""
+        """Return the password, from ``password_file`` if that is set. Raises `OSError`."""
         if self.password_file is None:
             return self.password
         return self.password_file.read_text(encoding="utf-8").partition("\n")[0].removesuffix("\r")
 
     def without_secrets(self, text: str, passcode: str | None) -> str:
-        """``text`` with signs in the places of user and password: brokers repeat them in what they say."""
+        """Return ``text`` with user and password hidden: brokers repeat them in ERROR frames."""
         for secret in filter(None, (passcode, self.user)):
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
         return text
 
 
-#: Bytes of one read.
+#: Maximum bytes of one read.
 CHUNK = 1 << 18
 
-#: How late a broker's heart-beat may be: as often as it promised to come.
+#: Number of heart-beat intervals without data after which the broker counts as dead.
 GRACE = 2.0
 
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class ConnectionFailed(OSError):
-    """The broker cannot be reached, went away, or is silent. The text names it and the reason."""
+    """The broker cannot be reached, closed the connection, or is silent. The text has its address and the reason."""
 
 
 class BrokerError(PipelineError):
@@ -112,17 +113,17 @@ class BrokerError(PipelineError):
 
     def __init__(self, text: str, receipt: str | None = None) -> None:
         super().__init__(text)
-        self.receipt = receipt  # that of the frame which was refused, where the broker tells
+        self.receipt = receipt  # ``receipt-id`` of the ERROR, which names the refused frame
 
     def __reduce__(self) -> tuple[type[BrokerError], tuple[str, str | None]]:
         return BrokerError, (str(self), self.receipt)
 
 
 class Connection:
-    """One connection, open once it is made. Use as a context manager: leaving it drops the socket.
+    """An open connection to a broker. Leaving it as a context manager closes the socket.
 
-    Whatever is called raises `BrokerError` when the broker has sent an ERROR, and `ConnectionFailed` when it is gone;
-    the connection is of no use after either.
+    Methods that send or read raise `BrokerError` after an ERROR of the broker, and `ConnectionFailed` if the connection
+    is lost. The connection is unusable after both errors.
     """
 
     version = b"1.2"
@@ -130,7 +131,7 @@ class Connection:
     def __init__(
         self, endpoint: Endpoint, versions: str = "1.2", on_receipt: Callable[[bytes], None] | None = None
     ) -> None:
-        """``versions`` of STOMP, by commas, may be spoken; ``on_receipt`` as of a `StompClient`."""
+        """``versions`` are the accepted versions of STOMP, separated by commas; ``on_receipt`` as in `StompClient`."""
         self.endpoint = endpoint
         self._versions = versions
         try:
@@ -163,14 +164,14 @@ class Connection:
 
     @property
     def server(self) -> str:
-        """The ``server`` header of CONNECTED: name and version of the broker, empty if it does not tell."""
+        """The ``server`` header of CONNECTED (name and version of the broker), empty if it is missing."""
         opening = self._client.connected
         return "" if opening is None else opening.headers.get(b"server", b"").decode("utf-8", "replace")
 
-    # ---- saying
+    # ---- sending
 
     def send(self, data: bytes | memoryview) -> None:
-        """Write encoded frames, all of them, and read what comes meanwhile."""
+        """Write all bytes of encoded frames, and read incoming frames meanwhile."""
         left = memoryview(data)
         deadline = self._deadline()
         while len(left):
@@ -197,21 +198,21 @@ class Connection:
         self.send(frame(command, headers, body, self.version))
 
     def ask(self, command: str, headers: Pairs = (), body: bytes = b"") -> None:
-        """Send one frame with a receipt and wait for that."""
+        """Send one frame with a ``receipt`` header, and wait for all receipts."""
         self.say(command, [*headers, ("receipt", self.next_receipt())], body)
         self.await_receipts()
 
     def next_receipt(self) -> str:
-        """What to write into the ``receipt`` of a frame that is sent next; `await_receipts` waits for it."""
+        """Return a ``receipt`` header for the next frame. `await_receipts` waits for its RECEIPT."""
         return self._client.next_receipt()
 
     @property
     def unconfirmed(self) -> int:
-        """Receipts that were asked for and have not come."""
+        """Number of requested receipts that have not arrived."""
         return self._client.unconfirmed
 
     def await_receipts(self, most: int = 0) -> None:
-        """Wait until no more than ``most`` of the receipts that were asked for are still to come."""
+        """Wait until at most ``most`` receipts are `unconfirmed`."""
         client, deadline, before = self._client, self._deadline(), self._client.unconfirmed
         while client.unconfirmed > most:
             self._check()
@@ -226,13 +227,13 @@ class Connection:
     # ---- receiving
 
     def subscribe(self, destination: str, headers: Pairs = ()) -> None:
-        """SUBSCRIBE, so that `acknowledge` of a message settles all before it too. Waits for the receipt."""
+        """Subscribe with cumulative acknowledgement (``ack:client``), and wait for the receipt."""
         self.ask("SUBSCRIBE", [("id", "0"), ("destination", destination), ("ack", "client"), *headers])
 
     def receive(self, timeout: float, most: int = 1 << 22) -> list[tuple[Head, bytes]]:
-        """The MESSAGE frames that have come, about ``most`` bytes of them at once; none after ``timeout`` seconds.
+        """Wait up to ``timeout`` seconds, and return the received messages, about ``most`` bytes of bodies at a time.
 
-        Heart-beats are answered here: call it again and again.
+        Also sends and checks heart-beats: at most `attention` seconds may pass between two calls.
         """
         deadline = time.monotonic() + timeout
         while not self._client.messages:
@@ -251,17 +252,17 @@ class Connection:
             before = len(self._client.messages)
             size += self._read()
             if len(self._client.messages) == before:
-                break  # a part of something long
+                break  # only a part of a long message has arrived
         messages = list(self._client.messages)
         self._client.messages.clear()
         return messages
 
     def acknowledge(self, message: Head) -> None:
-        """ACK a message and all that came before it, without waiting: what is not acknowledged comes again."""
+        """Send an ACK of a message and all messages before it, without a receipt."""
         self.send(ack(message, self.version))
 
     def listen(self, seconds: float = 0.0) -> None:
-        """Read once what comes within some seconds, and send a heart-beat if one is due. `receive` has the messages."""
+        """Read once, waiting up to ``seconds``, and send a due heart-beat. `receive` returns the messages."""
         self._check()
         if self._wait(select.POLLIN, seconds):
             self._read()
@@ -270,25 +271,25 @@ class Connection:
 
     @property
     def attention(self) -> float:
-        """Seconds between two calls of `listen` or `receive` that keep the connection."""
+        """Maximum seconds between two calls of `listen` or `receive`, for timely heart-beats."""
         return min(self._client.send_interval / 2 or 1.0, 1.0)
 
-    # ---- ending
+    # ---- closing
 
     def close(self) -> None:
-        """DISCONNECT, and wait for its receipt: all that was sent has been dealt with then. Drops the socket."""
+        """Send DISCONNECT, wait for its receipt, and close the socket. The broker has then processed all frames."""
         try:
             self.ask("DISCONNECT")
         finally:
             self.drop()
 
     def drop(self) -> None:
-        """Close the socket as it is. What was neither acknowledged nor committed is as if it had not been said."""
+        """Close the socket without a DISCONNECT. The broker aborts open transactions."""
         self.interrupt()
         self._socket.close()
 
     def interrupt(self) -> None:
-        """Let whatever another thread waits for here fail with `ConnectionFailed`."""
+        """Make a call that waits in another thread fail with `ConnectionFailed`."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -333,12 +334,14 @@ class Connection:
         return time.monotonic() + self.endpoint.timeout
 
     def _wait(self, events: int, seconds: float) -> int:
-        """What the socket is ready for; 0 after some seconds."""
+        """Wait for events of ``poll``, and return those that occurred, 0 after ``seconds``."""
         if isinstance(self._socket, ssl.SSLSocket) and events & select.POLLIN and self._socket.pending():
             return select.POLLIN
         try:
             self._poll.modify(self._socket, events)
-            ready = self._poll.poll(max(seconds, 0.0) * 1000)  # a negative one would be for ever
+            ready = self._poll.poll(
+                max(seconds, 0.0) * 1000
+            )  # poll waits without limit for a negative number
         except (OSError, ValueError) as reason:  # closed by another thread
             raise self._gone(reason) from None
         if not ready:
@@ -347,7 +350,7 @@ class Connection:
         return select.POLLIN | found if found & (select.POLLHUP | select.POLLERR | select.POLLNVAL) else found
 
     def _read(self) -> int:
-        """Take what the socket has; returns how many bytes that was."""
+        """Read from the socket, and return the number of bytes, 0 if none have arrived."""
         try:
             data = self._socket.recv(CHUNK)
         except _WOULD_BLOCK:
@@ -382,8 +385,7 @@ class Connection:
     # ---- faults
 
     def _gone(self, reason: Exception) -> ConnectionFailed:
-        """Return the error of a lost connection. Raises the ERROR that the broker sent before it closed, if it sent
-        one: writing fails before that is read."""
+        """Return the error of a lost connection. Raises `BrokerError` if an unread ERROR of the broker explains it."""
         with suppress(OSError, ValueError, ProtocolError):
             while self._client.error is None and (data := self._socket.recv(CHUNK)):
                 self._client.receive(data)

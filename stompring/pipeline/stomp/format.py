@@ -1,4 +1,4 @@
-"""Spark's format ``stomp``: one name for writing, and for reading as a stream."""
+"""Spark's format ``stomp``, for writing and for streaming reads."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .source import COLUMNS, StompStreamReader, reader_columns
 
 
 class StompFormat(DataSource):
-    """Any broker that speaks STOMP 1.2."""
+    """The data source ``stomp``, for any broker with STOMP 1.2."""
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """Return the name for ``format``."""
         return "stomp"
 
     @reports_errors
     def schema(self) -> str:
-        """The columns of what is received."""
+        """Return the columns of received messages in Spark's DDL."""
         return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
 
     @reports_errors
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Refused: taking messages from a broker and forgetting which is no table."""
+        """Always raises `ValueError`: a batch read would consume messages without recording which."""
         raise ValueError(
             "format stomp: spark.read is not supported, for reading consumes messages: "
             "use spark.readStream, with trigger(availableNow=True) for the messages available now"
@@ -34,17 +34,17 @@ class StompFormat(DataSource):
 
     @defers_errors
     def streamReader(self, schema: StructType) -> StompStreamReader:
-        """``schema`` is the one above, or what was given to ``readStream.schema``."""
+        """Return a reader of the columns in ``schema``: from `schema`, or from the user's ``readStream.schema``."""
         return StompStreamReader(self.options, reader_columns(schema))
 
     @reports_errors
     def writer(self, schema: StructType, overwrite: bool) -> StompWriter:
-        """``overwrite`` is refused: what was sent stays sent."""
+        """Return a writer. Raises `ValueError` for ``overwrite``: sent messages cannot be replaced."""
         if overwrite:
             raise ValueError("format stomp: mode('overwrite') is not supported: use mode('append')")
         return StompWriter(writer_options(self.options, schema))
 
     @reports_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> StompStreamWriter:
-        """``overwrite`` is the output mode complete: each batch sends all of its rows."""
+        """Return a writer. ``overwrite`` (output mode complete) is ignored: each batch sends all of its rows."""
         return StompStreamWriter(writer_options(self.options, schema))

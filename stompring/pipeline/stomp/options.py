@@ -1,4 +1,4 @@
-"""What ``format("stomp")`` is told: the options of writing, and those of reading."""
+"""The options of ``format("stomp")``, for writing and reading."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stompring.settings.value_types import byte_size
 
 from .connection import Endpoint, parse_address
 
-#: Of reading and writing.
+#: Names of options of both reading and writing.
 BROKER_OPTIONS = ("url", "user", "password", "passwordFile", "virtualHost", "tls", "caFile", "timeout")
 
 SINK_OPTIONS = (
@@ -41,18 +41,18 @@ SOURCE_OPTIONS = (
     "drain",
 )
 
-#: Spark gives these of its own to a sink too.
+#: Spark's own options, which it passes to formats too.
 SPARK_OPTIONS = ("checkpointlocation", "queryname")
 
-#: That of Artemis, which stompring has too.
+#: The header of Artemis and stompring for duplicate detection.
 DEDUP_HEADER = "_AMQ_DUPL_ID"
 
-#: What we write into SUBSCRIBE ourselves.
+#: Headers of SUBSCRIBE that the source sets.
 _RESERVED_HEADERS = frozenset({"id", "destination", "ack", "receipt", "selector", "prefetch-count"})
 
 
 def _size(given: OptionReader, name: str) -> int | None:
-    """Bytes, as ``10M``."""
+    """Parse a size in bytes, such as ``10M``."""
     text = given.text(name)
     if text is None:
         return None
@@ -63,7 +63,7 @@ def _size(given: OptionReader, name: str) -> int | None:
 
 
 def _path(given: OptionReader, name: str) -> Path | None:
-    """A local file or directory."""
+    """Parse the path of a local file or directory."""
     text = given.text(name)
     if text is None:
         return None
@@ -74,7 +74,6 @@ def _path(given: OptionReader, name: str) -> Path | None:
 
 
 def _endpoint(given: OptionReader, heart_beat: int = 0, client_id: str | None = None) -> Endpoint:
-    """The broker that the options name."""
     host, port, secure = given.parsed("url", given.required("url", "HOST:PORT of a broker"), parse_address)
     if given.text("password") and given.text("passwordFile"):
         raise OptionError("passwordFile", "cannot be combined with password")
@@ -99,7 +98,7 @@ def _endpoint(given: OptionReader, heart_beat: int = 0, client_id: str | None = 
 
 
 class SinkOptions(NamedTuple):
-    """How rows are sent. ``dedup_header`` is None where none is wanted, ``destination`` where it is a column."""
+    """The parsed options of writing. ``dedup_header`` is None if disabled, ``destination`` if rows must have it."""
 
     endpoint: Endpoint
     destination: str | None
@@ -111,7 +110,7 @@ class SinkOptions(NamedTuple):
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
-        """From what was given to Spark. Opens nothing. Raises `OptionError`."""
+        """Parse the options of Spark, without connecting. Raises `OptionError`."""
         given = OptionReader(options, SINK_OPTIONS, SPARK_OPTIONS)
         header = given.given("dedupHeader", DEDUP_HEADER) or None
         if header is None and given.text("jobId"):
@@ -128,7 +127,7 @@ class SinkOptions(NamedTuple):
 
 
 class SourceOptions(NamedTuple):
-    """What is received, and how much at a time. ``idle`` and ``drain`` are seconds, ``spool_limit`` bytes."""
+    """The parsed options of reading. ``idle`` and ``drain`` are in seconds, ``spool_limit`` is in bytes."""
 
     endpoint: Endpoint
     destination: str
@@ -142,7 +141,7 @@ class SourceOptions(NamedTuple):
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
-        """From what was given to Spark. Opens nothing. Raises `OptionError`."""
+        """Parse the options of Spark, without connecting. Raises `OptionError`."""
         given = OptionReader(options, SOURCE_OPTIONS, SPARK_OPTIONS)
         heart_beat = given.number("heartBeat", 10_000, 0, "of at least 0")
         endpoint = _endpoint(given, heart_beat, given.text("clientId"))

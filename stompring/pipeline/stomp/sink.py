@@ -1,18 +1,13 @@
-"""The sink ``stomp``: record batches become SEND frames on one connection for each task.
+"""The sink ``stomp``: record batches become SEND frames. Each task has a connection and, by default, one transaction.
 
-Record batches to SEND frames: the columns of a batch become one buffer of bytes, without a Python object for a row.
+Arrow computes each part of the frames (destination, headers, length, body) as a column, and joins the parts row by row.
+The buffer of the result is sent to the socket, without a Python object for a row. A column is escaped only if it
+contains a character that needs it.
 
-Each part of a frame is a column of its own (destination, headers, length, body), made by functions of Arrow, and they
-are joined row by row: the bytes of what comes out are what goes to the socket. What must be escaped is looked for in
-the whole column, and escaped only where it is there.
-
-The writers of Spark's format ``stomp``. Each task is a connection and, by default, one transaction.
-
-A transaction cannot be handed to the driver, which is another process: what a task has committed stays, whatever
-becomes of the other tasks of its job. With duplicate ids a task may be repeated after it was committed: by a batch
-that Spark replays, or when a task died between its COMMIT and its report. A broker that knows the ids refuses that
-COMMIT. The rows are then sent once more without a transaction: the broker drops the rows that it has and adds the
-others.
+A task commits its own transaction, because the driver, another process, cannot. So its rows stay with the broker even
+if other tasks of the job fail. Duplicate ids allow to repeat a committed task: for a batch that Spark replays, or for a
+task that died between its COMMIT and its report. A broker that has the ids refuses the second COMMIT. The task then
+sends its rows again without a transaction: the broker drops the rows that it has and adds the others.
 """
 
 from __future__ import annotations
@@ -40,14 +35,14 @@ from stompring.stomp.frames import header_line
 from .connection import BrokerError, Connection
 from .options import SinkOptions
 
-#: Bytes of bodies that are encoded at once, about.
+#: Approximate bytes of bodies that are encoded at once.
 PIECE_BYTES = 4 << 20
 
 TRANSACTION = "1"
 
 _ESCAPES = ((b"\\", b"\\\\"), (b":", b"\\c"), (b"\n", b"\\n"), (b"\r", b"\\r"))
 
-#: Headers of a row that are not sent: the sink writes them itself, or they are of frames that come from a broker.
+#: Headers of a row that are not sent: the sink sets them, or only a broker does.
 OMITTED_HEADERS = (
     *("destination", "content-length", "receipt", "transaction", "persistent"),
     *("message-id", "subscription", "ack", "redelivered", "timestamp"),
@@ -58,7 +53,7 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-#: Column, what it must be, and how Arrow knows that.
+#: Names of columns, the required type as text, and a function that checks an Arrow type.
 COLUMNS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "body": (
         "binary or string",
@@ -79,7 +74,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def check_columns(schema: Any, options: SinkOptions) -> None:
-    """Raises `ValueError` for a schema (of Arrow) that cannot be sent, `OptionError` where an option is missing."""
+    """Raises `ValueError` for an Arrow schema that cannot be sent, `OptionError` if an option is missing."""
     for field in schema:
         if field.name not in COLUMNS:
             raise ValueError(f"column {field.name}: unknown column; columns are {', '.join(COLUMNS)}")
@@ -98,7 +93,7 @@ def check_columns(schema: Any, options: SinkOptions) -> None:
 
 
 def pieces_of(batch: Any) -> Iterator[Any]:
-    """Slices of a batch whose bodies have about `PIECE_BYTES`."""
+    """Yield slices of a batch with about `PIECE_BYTES` of bodies each."""
     while len(batch):
         ends = np.cumsum(integers_of(_sizes(batch.column("body").slice(0, 1 << 16)), np.int32))
         count = max(1, int(np.searchsorted(ends, PIECE_BYTES)))
@@ -107,9 +102,9 @@ def pieces_of(batch: Any) -> Iterator[Any]:
 
 
 class SendEncoder:
-    """Encodes rows of one task. ``prefix`` begins their duplicate ids, the number of the row ends them; None: none.
+    """Encoder of the rows of one task. Duplicate ids are ``prefix-ROW``, none if ``prefix`` is None.
 
-    ``omitted`` are headers of rows that are not sent, beside those that never are.
+    ``omitted`` are headers of rows that are not sent, in addition to `OMITTED_HEADERS`.
     """
 
     def __init__(self, options: SinkOptions, prefix: str | None, omitted: Iterable[str] = ()) -> None:
@@ -118,7 +113,7 @@ class SendEncoder:
         self._omitted = frozenset({*OMITTED_HEADERS, *omitted, *filter(None, [options.dedup_header])})
 
     def pieces(self, batch: Any, first: int, transaction: bool) -> Iterator[tuple[Any, int]]:
-        """Frames of a batch whose first row is the task's row ``first``, as buffers with the number of their rows."""
+        """Yield buffers of frames, and their numbers of rows. ``first``: the task's number of the batch's first row."""
         for rows in pieces_of(batch):
             yield data_of(self.frames(rows, first, transaction=transaction)), len(rows)
             first += len(rows)
@@ -132,9 +127,9 @@ class SendEncoder:
         receipt: str | None = None,
         lines: Iterable[Any] = (),
     ) -> Any:
-        """A frame for each row, as binary values. ``lines`` are columns of header lines, without any for null.
+        """Return a frame for each row, as binary values. ``lines`` are columns of extra header lines, null for none.
 
-        ``receipt`` is asked for by each frame: give a single row with it.
+        Each frame gets the ``receipt`` header: pass a single row with it.
         """
         lead = b"SEND\n"
         if transaction:
@@ -183,7 +178,7 @@ class SendEncoder:
         return line if made is None else _coalesce(line, made)
 
     def _headers(self, column: Any, columns: dict[str, Any]) -> Any:
-        """The lines of each row's map."""
+        """Return the header lines of each row's map."""
         offsets = offsets_of(column)
         low, count = int(offsets[0]), int(offsets[-1] - offsets[0])
         names, values = (_as_binary(each.slice(low, count)) for each in (column.keys, column.items))
@@ -202,28 +197,28 @@ class SendEncoder:
 
 
 def _constant(data: bytes) -> Any:
-    """The same in each row. Not given as bytes: Arrow would import pandas to see what that is."""
+    """Return a scalar for Arrow's functions. If they get bytes, they import pandas to find the type."""
     return strings([data]).cast(pa.binary())[0]
 
 
 def _concatenated(*parts: Any, nulls: str = "emit_null") -> Any:
-    """Arrays and constants, one behind the other in each row; with ``replace`` null is nothing, else all is null."""
+    """Join arrays and constants row by row. With ``replace`` a null is empty, else it makes the row null."""
     values = [_constant(part) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*values, _constant(b""), null_handling=nulls)
 
 
 def _as_binary(column: Any) -> Any:
-    """As binary with 32-bit offsets."""
+    """Return a column as binary with 32-bit offsets."""
     return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
 
 
 def digits(numbers: Any) -> Any:
-    """Numbers in decimal, as binary values."""
+    """Return numbers in decimal as binary values."""
     return numbers.cast(pa.string()).cast(pa.binary())
 
 
 def header_lines(name: bytes, values: Any) -> Any:
-    """A header line for each value (binary, escaped where it must be), null for null."""
+    """Return a header line for each value (binary, already escaped), null for null."""
     return _concatenated(header_line(name, b"")[:-1], values, b"\n")
 
 
@@ -238,7 +233,7 @@ def _escaped(values: Any, column: str) -> Any:
 
 
 def _coalesce(values: Any, other: Any) -> Any:
-    """``other``, an array or bytes, where a value is null."""
+    """Replace null by ``other``, an array or bytes."""
     if not values.null_count:
         return values
     return pc.if_else(values.is_valid(), values, _constant(other) if isinstance(other, bytes) else other)
@@ -251,7 +246,7 @@ def _milliseconds(column: Any) -> Any:
 
 
 def _sizes(body: Any) -> Any:
-    """Bytes of each value, 0 for null."""
+    """Return the bytes of each value, 0 for null."""
     return pc.fill_null(pc.binary_length(_as_binary(body)), integers(np.zeros(1), INT)[0])
 
 
@@ -259,19 +254,19 @@ def _sizes(body: Any) -> Any:
 
 
 def data_of(values: Any) -> Any:
-    """The bytes of all binary values, one after the other, as a buffer."""
+    """Return the bytes of all binary values as one buffer."""
     offsets, buffer = offsets_of(values), values.buffers()[2]
     if buffer is None:
         return pa.py_buffer(b"")
     return buffer.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
 
 
-#: Bytes of record batches that are kept in memory; more than these are kept in a file.
+#: Bytes of record batches in memory at which a `BatchBuffer` moves them to a file.
 BUFFER_LIMIT = 64 << 20
 
 
 class BatchBuffer:
-    """Record batches of one schema, given back in their order. `close` deletes the file, which has no name."""
+    """A recording of record batches with one schema. `close` deletes its temporary file."""
 
     def __init__(self, schema: Any) -> None:
         self._over = False
@@ -282,37 +277,36 @@ class BatchBuffer:
         self._file.close()
 
     def record(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The same batches, each kept before it is handed on."""
+        """Yield the given batches. Each is recorded first, until `again` is called."""
         for batch in batches:
             if not self._over:
                 self._writer.write_batch(batch)
             yield batch
 
     def again(self) -> Iterator[Any]:
-        """All that was kept. What goes through after is not."""
+        """End the recording, and yield the recorded batches in order."""
         self._over = True
         self._writer.close()
         self._file.seek(0)
         yield from pa.ipc.open_stream(self._file)
 
 
-#: Receipts that may be on their way, so that neither side waits for the other between groups.
+#: Maximum number of outstanding receipts. Several groups overlap so that neither side waits between two groups.
 IN_FLIGHT = 4
 
 
 @dataclass(frozen=True)
 class TaskResult(WriterCommitMessage):
-    """What a task tells the driver. ``again``: it had been done before, in part at least."""
+    """The report of a task to the driver. ``again``: an earlier run of the task had committed rows."""
 
     rows: int = 0
     again: bool = False
 
 
 def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) -> TaskResult:
-    """Send the rows of a task. ``prefix`` begins their duplicate ids, None where none are made.
+    """Send the rows of a task. ``prefix`` begins their duplicate ids; None: rows get no ids.
 
-    Raises `BrokerError`, `ConnectionFailed`, or `ValueError` for a row that cannot be sent; in a transaction nothing
-    has been sent then.
+    Raises `BrokerError`, `ConnectionFailed`, or `ValueError` for an invalid row. A transaction is aborted then.
     """
     coming = (batch for batch in batches if len(batch))
     first = next(coming, None)
@@ -333,8 +327,8 @@ def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) 
         except BrokerError as refused:
             text = str(refused)
             if (options.dedup_header or "") not in text and "duplicate message detected" not in text.lower():
-                raise  # neither stompring, which has the name of the header, nor Artemis speaks of a duplicate id
-        # some brokers say so at the SEND, when rows are still to come
+                raise  # not a duplicate id: stompring's text has the name of the header, Artemis's the other words
+        # some brokers refuse the SEND already: ``remaining`` has the rows after it
         return TaskResult(_in_groups(options, sends, chain(buffer.again(), remaining)), again=True)
 
 
@@ -342,14 +336,14 @@ def _in_transaction(options: SinkOptions, sends: SendEncoder, batches: Iterable[
     rows = 0
     with Connection(
         options.endpoint
-    ) as connection:  # which is dropped when anything fails, and all of it with it
+    ) as connection:  # an error closes it, and the broker aborts the transaction
         connection.say("BEGIN", [("transaction", TRANSACTION)])
         for batch in batches:
             for frames, count in sends.pieces(batch, rows, transaction=True):
                 connection.send(frames)
                 rows += count
         connection.ask("COMMIT", [("transaction", TRANSACTION)])
-        with suppress(OSError, BrokerError):  # it is committed, whether this arrives or not
+        with suppress(OSError, BrokerError):  # the rows are committed, even if this frame fails
             connection.say("DISCONNECT")
     return rows
 
@@ -370,12 +364,12 @@ def _in_groups(options: SinkOptions, sends: SendEncoder, batches: Iterable[Any])
                     connection.await_receipts(IN_FLIGHT)
                     rows += 1
                 waiting = 0 if last else waiting + len(part)
-        connection.close()  # whose receipt tells of all that was sent
+        connection.close()  # its receipt confirms all frames
     return rows
 
 
 def _parts(batch: Any, first: int, size: int) -> Iterator[Any]:
-    """Slices of a batch: ``first`` rows, then ``size`` at a time, then what is left."""
+    """Yield slices of a batch: ``first`` rows, then ``size`` rows each, then the remaining rows."""
     at = 0
     while at < len(batch):
         part = batch.slice(at, first)
@@ -389,29 +383,29 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Writer:
-    """What both writers do in a task."""
+    """Base of the batch writer and the stream writer."""
 
     _options: SinkOptions
 
     def _prefix(self, context: TaskContext) -> str | None:
-        """How the duplicate ids of the task begin, None where none are made."""
+        """Return the beginning of the task's duplicate ids, None if rows get no ids."""
         raise AssertionError("a derived class has it")
 
     @reports_errors
     def write(self, iterator: Iterator[Any]) -> TaskResult:
-        """One task."""
+        """Send the rows of one task."""
         return send_rows(self._options, self._prefix(TaskContext.get()), iterator)
 
     def commit(self, messages: Sequence[TaskResult | None], batchId: int | None = None) -> None:
-        """All tasks have committed. ``batchId`` is that of a stream."""
+        """All tasks have succeeded: log the number of rows. ``batchId`` is None for a batch query."""
         sent = [message for message in messages if message is not None]
         rows, again = sum(one.rows for one in sent), sum(one.again for one in sent)
         more = f"; {again} tasks were repeated" if again else ""
         log.info("%s: %d rows sent by %d tasks%s", _what(batchId), rows, len(sent), more)
 
     def abort(self, messages: Sequence[TaskResult | None], batchId: int | None = None) -> None:
-        """Some task failed for good; the rows of those that did not are with the broker. Spark will do the batch of a
-        stream again."""
+        """A task failed after all retries: log how many rows of successful tasks stay with the broker. Spark repeats
+        the batch of a stream."""
         sent = [message.rows for message in messages if message is not None]
         text = "%s failed: %d rows of %d successful tasks stay with the broker"
         log.warning(text, _what(batchId), sum(sent), len(sent))
@@ -422,7 +416,7 @@ def _what(batch: int | None) -> str:
 
 
 class StompWriter(_Writer, DataSourceArrowWriter):
-    """``df.write``: duplicate ids are made where there is a ``jobId``."""
+    """``df.write``: rows get duplicate ids if there is a ``jobId``."""
 
     def _prefix(self, context: TaskContext) -> str | None:
         job = self._options.job_id
@@ -430,7 +424,7 @@ class StompWriter(_Writer, DataSourceArrowWriter):
 
 
 class StompStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """``df.writeStream``: duplicate ids are those of the query, the batch, the partition and the row."""
+    """``df.writeStream``: duplicate ids consist of the query (or ``jobId``), the batch, the partition and the row."""
 
     def _prefix(self, context: TaskContext) -> str | None:
         if self._options.dedup_header is None:
@@ -443,7 +437,7 @@ class StompStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 def writer_options(options: Any, schema: StructType) -> SinkOptions:
-    """Options that fit the columns of a DataFrame. Raises `OptionError`, `ValueError`."""
+    """Parse the options, and check the columns of a DataFrame. Raises `OptionError`, `ValueError`."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     found = SinkOptions.of(options)

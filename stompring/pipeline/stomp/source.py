@@ -1,18 +1,15 @@
-"""The source ``stomp``: a receiver, and the spool of what it received.
+"""The source ``stomp``: the stream reader of Spark, the receiver of messages, and the spool between the two.
 
-The spool: a directory of received messages, from the broker's acknowledgement until Spark has committed them.
+The spool is a directory of received messages. A message is in it before the broker gets the ACK, until Spark has
+committed the message. The spool consists of segments: files of records as in the store (length, CRC-32, payload), each
+32 MB or a little more. One process appends to the last segment. Spark reads only synced records. An incomplete record
+after a crash is at the end, and is truncated when the spool is opened. A segment is deleted when Spark has committed
+all of its messages.
 
-It is a sequence of segments, files of records as those of the store (length, CRC-32, payload), each 32 MB or a little
-more. One process appends to the last segment. Spark reads up to a position before which everything is synced. An
-incomplete record can only stand at the end, behind that position: it is cut off when the spool is opened. A segment is
-deleted when Spark has committed everything in it.
-
-The stream reader of Spark's format ``stomp``, and the receiver that fills its spool.
-
-The reader is made and copied in several processes, and opens nothing until the process that plans asks for an offset.
-That process receives into the spool for as long as the query runs; tasks read the spool's files. The broker may delete
-a message after it is on disk here, and never before. A message that was written and not acknowledged when either side
-dies is delivered again and is there twice: at least once.
+Spark creates and copies the reader in several processes. The reader opens the spool and connects only in the process
+that plans, at the first call for an offset. That process receives into the spool while the query runs, and tasks read
+the spool's files. Delivery is at least once: if either side dies between the sync of a message and its ACK, the broker
+delivers the message again, and the spool has it twice.
 """
 
 from __future__ import annotations
@@ -67,20 +64,20 @@ from stompring.store.record import framed
 from .connection import BrokerError, Connection, ConnectionFailed
 from .options import SourceOptions
 
-#: The first bytes of a segment: what it is, and of which format.
+#: The first bytes of a segment: magic and format.
 HEADER = b"STOMPSPL\1\0\0\0\0\0\0\0"
 
-#: Bytes after which the next segment is begun.
+#: Size in bytes at which a segment is followed by the next one.
 SEGMENT = 32 << 20
 
-#: Seconds to wait for another process to leave the spool, and between two looks: a lock tells nobody that it is free.
+#: Seconds to wait until another process releases the spool, and between two attempts to lock it.
 LOCK_TIMEOUT, LOCK_POLL = 10.0, 0.05
 
 _SUFFIX = ".spool"
 
 
 class SpoolError(PipelineError):
-    """The spool is in use, is damaged, or is not the one that a checkpoint speaks of."""
+    """The spool is in use, is damaged, or does not belong to the checkpoint of the query."""
 
 
 #: An offset of Spark.
@@ -88,23 +85,23 @@ Offset = dict[str, int]
 
 
 class Position(NamedTuple):
-    """A place between two records: the number of a segment, and bytes from its beginning."""
+    """A position between two records: the number of a segment, and the byte in it."""
 
     segment: int
     offset: int
 
     def to_json(self) -> Offset:
-        """As Spark keeps it."""
+        """Return the position as an offset of Spark."""
         return {"segment": self.segment, "position": self.offset}
 
     @classmethod
     def of(cls, offset: Offset) -> Position:
-        """From an offset of Spark."""
+        """Return the position of an offset of Spark."""
         return cls(int(offset["segment"]), int(offset["position"]))
 
 
 class SegmentRange(NamedTuple):
-    """Some bytes of one segment, whole records all."""
+    """A range of bytes in one segment, with complete records."""
 
     segment: int
     begin: int
@@ -117,13 +114,13 @@ class SegmentRange(NamedTuple):
 
 
 class Spool:
-    """An open spool, which no other process may have open. Use as a context manager, or `close` it.
+    """A spool that is open and locked for this process. Use it as a context manager, or `close` it.
 
-    One thread may `append` while another one asks. Raises `SpoolError` where it is in use for longer than ``patience``
-    seconds or cannot be used; `OSError` where the file system does not do what it should.
+    One thread may call `append` while another one calls the methods that read. Raises `SpoolError` if another process
+    has it open for more than ``patience`` seconds, or if it is not a valid spool; `OSError` if the file system fails.
     """
 
-    tail: Position  # all before it is synced
+    tail: Position  # end of the synced records
 
     def __init__(self, directory: Path, patience: float = LOCK_TIMEOUT, segment: int = SEGMENT) -> None:
         self.directory = directory
@@ -144,16 +141,16 @@ class Spool:
         self.close()
 
     def close(self) -> None:
-        """Let others have it."""
+        """Close and unlock the spool."""
         self._file.close()
         self._lock.close()
 
     # ---- writing
 
     def append(self, payloads: Sequence[bytes]) -> Position:
-        """Write records and sync them; returns where they end, which is `tail` from now on.
+        """Write and sync records, and return the new `tail`.
 
-        After an `OSError` the spool is of no use until it is opened again: what the file holds then is not known.
+        After an `OSError` the contents of the file are unknown: the spool must be opened again.
         """
         number, offset = self.tail
         left = memoryview(b"".join(map(framed, payloads)))
@@ -169,7 +166,7 @@ class Spool:
         return self.tail
 
     def _open(self, number: int) -> Any:
-        """The segment that is written to: new ones get a header, others lose what is not whole at their end."""
+        """Open a segment for appending: write the header of a new one, truncate an incomplete record of an old one."""
         path = segment_path(self.directory, number)
         file = open(path, "a+b", buffering=0)
         file.seek(0)
@@ -189,15 +186,15 @@ class Spool:
         self.tail = Position(number, end)
         return file
 
-    # ---- asking
+    # ---- reading
 
     @property
     def head(self) -> Position:
-        """Where what is kept begins."""
+        """The position before the first record in the spool."""
         return Position(segments(self.directory)[0], len(HEADER))
 
     def check(self, position: Position) -> None:
-        """Raises `SpoolError` where a position that a checkpoint has is not in this spool."""
+        """Raises `SpoolError` if the position of a checkpoint is not in this spool."""
         if position > self.tail:
             raise SpoolError(
                 f"{self.directory} ends before the position of the checkpoint, segment {position.segment} at "
@@ -206,11 +203,11 @@ class Spool:
         _size(self.directory, position.segment)
 
     def bytes_between(self, start: Position, end: Position) -> int:
-        """Bytes of records from one position to another."""
+        """Return the bytes of the records between two positions."""
         return sum(piece.size for piece in self.pieces(start, end))
 
     def pieces(self, start: Position, end: Position) -> list[SegmentRange]:
-        """What stands between two positions. Raises `SpoolError` where some of it is missing."""
+        """Return the ranges between two positions. Raises `SpoolError` if some of their bytes are missing."""
         found = []
         for number in range(start.segment, end.segment + 1):
             size = _size(self.directory, number)
@@ -223,7 +220,10 @@ class Spool:
         return found
 
     def after(self, start: Position, end: Position, rows: int | None, size: int | None) -> Position:
-        """The position behind so many records or bytes from ``start`` on, not beyond ``end``; one record at least."""
+        """Return the position behind at most ``rows`` records and ``size`` bytes from ``start`` (None: no limit).
+
+        It is at most ``end``, and behind at least one record.
+        """
         if rows is None and (size is None or self.bytes_between(start, end) <= size):
             return end
         left, at = inf if rows is None else rows, start
@@ -240,7 +240,7 @@ class Spool:
         return end
 
     def unlink_before(self, position: Position) -> None:
-        """Delete the segments in which there is nothing from a position on."""
+        """Delete the segments that end before a position, except for the last segment."""
         for number in segments(self.directory):
             if number < min(position.segment, self.tail.segment):
                 segment_path(self.directory, number).unlink(missing_ok=True)
@@ -250,18 +250,17 @@ class Spool:
 
 
 def segment_path(directory: Path, number: int) -> Path:
-    """Where a segment is."""
     return directory / f"{number:012d}{_SUFFIX}"
 
 
 def segments(directory: Path) -> list[int]:
-    """The numbers of the segments that are there."""
+    """Return the numbers of the existing segments, ascending."""
     names = (path.stem for path in directory.glob(f"*{_SUFFIX}"))
     return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
 
 def read_range(directory: Path, piece: SegmentRange) -> bytes:
-    """The bytes of a piece. Raises `SpoolError`, `OSError`."""
+    """Return the bytes of a range. Raises `SpoolError`, `OSError`."""
     path = segment_path(directory, piece.segment)
     try:
         with open(path, "rb") as file:
@@ -275,7 +274,7 @@ def read_range(directory: Path, piece: SegmentRange) -> bytes:
 
 
 def payload_spans(data: bytes, piece: SegmentRange, directory: Path) -> list[Span]:
-    """Where the payloads in a piece's bytes begin and end. Raises `SpoolError` where one is damaged."""
+    """Return the bounds of the payloads in the bytes of a range. Raises `SpoolError` if a record is damaged."""
     found = list(whole_records(data, 0, len(data)))
     at = found[-1][1] if found else 0
     if at != len(data):
@@ -300,7 +299,7 @@ def _missing(directory: Path, number: int, what: str) -> SpoolError:
 
 
 def _locked(directory: Path, patience: float) -> Any:
-    """A file that is locked as long as it is open."""
+    """Return an open file that holds the lock of the spool until it is closed. Raises `SpoolError`."""
     opened = open(directory / "lock", "ab")
     deadline = time.monotonic() + patience
     while True:
@@ -319,7 +318,7 @@ def _locked(directory: Path, patience: float) -> Any:
         time.sleep(LOCK_POLL)
 
 
-#: Column and type, as Spark's DDL names it.
+#: Types of the columns, as in Spark's DDL.
 COLUMNS = {
     "destination": STRING,
     "message_id": STRING,
@@ -329,26 +328,26 @@ COLUMNS = {
     "body": BINARY,
 }
 
-#: timestamp, received (epoch ms, 0 for none), then the lengths of destination, message id, header lines and body
+#: timestamp, received (epoch ms, 0 for none), and the lengths of destination, message id, header lines and body
 RECORD_HEADER = Struct("<QQIIII")
 
 RECORD_FIELDS = layout(RECORD_HEADER, "timestamp", "received", "destination", "message_id", "headers", "body")
 
-#: Rows of a batch.
+#: Maximum number of rows in a batch.
 ROWS = 1 << 14
 
-#: Columns of their own, or of meaning to one connection only.
+#: Headers that are not in the column ``headers``: they have own columns, or are meaningful to one connection only.
 _OMITTED = frozenset({b"destination", b"message-id", b"subscription", b"ack", b"content-length"})
 
 
 def to_record(head: Head, body: bytes, received: int) -> bytes:
-    """The payload of a record. ``received`` is epoch ms."""
+    """Return the payload of a message's record. ``received`` is in epoch ms."""
     headers = head.headers
     destination, identifier, sent = (
         headers.get(name, b"") for name in (b"destination", b"message-id", b"timestamp")
     )
     relevant = [item for item in headers.items() if item[0] not in _OMITTED]
-    if head.block:  # nothing in it is escaped
+    if head.block:  # headers without escapes
         lines = b"".join([b"%b:%b\n" % item for item in relevant])
     else:
         lines = b"".join([header_line(name, value) for name, value in relevant])
@@ -358,7 +357,7 @@ def to_record(head: Head, body: bytes, received: int) -> bytes:
 
 
 def read_rows(directory: Path, pieces: Iterable[SegmentRange], columns: Sequence[str]) -> Iterator[Any]:
-    """Record batches of some pieces of a spool. Raises `SpoolError`, `OSError`."""
+    """Yield the record batches of some ranges of a spool. Raises `SpoolError`, `OSError`."""
     for piece in pieces:
         data = read_range(directory, piece)
         spans = payload_spans(data, piece, directory)
@@ -385,42 +384,45 @@ def _batch(data: bytes, spans: list[Span], columns: Sequence[str]) -> Any:
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two tries to connect: the first, and the longest.
+#: Seconds before connecting again: the first pause, and the longest.
 FIRST_RETRY, LAST_RETRY = 0.1, 10.0
 
-#: Seconds in which the connection is looked at when nothing comes: for heart-beats.
+#: Maximum seconds between two reads of an idle connection, for heart-beats.
 POLL_SECONDS = 1.0
 
 
-#: What an ERROR says when the broker stops: in good order that is how it goes away, and it may come back.
+#: Matches the ERROR of a broker that shuts down: the receiver connects again then.
 SHUTDOWN = re.compile("shutting down|shutdown", re.IGNORECASE)
 
 
 @dataclass
 class Receiver:
-    """Receives from `start` to `stop`. A broker that cannot be reached at first, or refuses, is a ``failure``; one that
-    goes away later is waited for."""
+    """A thread that receives messages into the spool from `start` to `stop`.
+
+    `check` raises the error if the broker cannot be reached at first, or sends an ERROR other than `SHUTDOWN`. After a
+    lost connection the receiver connects again.
+    """
 
     _options: SourceOptions
     _spool: Spool
     _failure: Exception | None = None
     _last_received: float = (
-        0.0  # when something came last, or receiving began; monotonic seconds, 0 for not yet
+        0.0  # time of the last messages or SUBSCRIBE, monotonic seconds; 0: not subscribed yet
     )
     _stopped: bool = False
     _connection: Connection | None = None
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
-        self._read_until = self._spool.head  # what Spark has been told of ends here
+        self._read_until = self._spool.head  # end of the records that are in batches of Spark
         self._thread = threading.Thread(target=self._run, name="STOMP receiver", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait until it has. What was received and not written is not acknowledged, and comes again."""
+        """Stop the thread and wait for its end. The broker delivers messages that are not in the spool again."""
         with self._changed:
             self._stopped = True
             connection = self._connection
@@ -430,20 +432,20 @@ class Receiver:
         self._thread.join()
 
     def check(self) -> None:
-        """Raises what ended the receiving."""
+        """Raises the error that ended the thread, if any."""
         with self._changed:
             if self._failure is not None:
                 raise self._failure
 
     def mark_read(self, position: Position) -> None:
-        """Spark has everything before this: there is room for more."""
+        """Free space in the spool: records before ``position`` no longer count against ``spoolLimit``."""
         with self._changed:
             self._read_until = max(self._read_until, position)
             self._changed.notify_all()
 
     def wait_until_idle(self, idle: float, longest: float) -> None:
-        """Return when nothing has come for ``idle`` seconds, or when the spool is full; after ``longest`` seconds of
-        receiving anyway."""
+        """Wait until no message has arrived for ``idle`` seconds, the spool is full, or ``longest`` seconds have passed
+        since receiving began."""
         with self._changed:
             deadline = 0.0
             while self._failure is None and not self._stopped and not self._is_full():
@@ -462,13 +464,14 @@ class Receiver:
     def _run(self) -> None:
         try:
             self._receive()
-        except Exception as reason:  # told where Spark asks next
+        except Exception as reason:  # `check` raises it at Spark's next call
             with self._changed:
                 self._failure = reason
                 self._changed.notify_all()
 
     def _receive(self) -> None:
-        """Connect again and again, without end once that has worked, and before for as long as ``timeout`` says."""
+        """Receive, and connect again after failures: without limit after the first success, until then for ``timeout``
+        seconds."""
         pause, until = FIRST_RETRY, time.monotonic() + self._options.endpoint.timeout
         while not self._is_stopped():
             begun = self._last_received
@@ -509,13 +512,13 @@ class Receiver:
             self._changed.notify_all()
 
     def _wait_for_space(self) -> bool:
-        """Wait for room, but no longer than the heart-beats of the connection can."""
+        """Wait up to `POLL_SECONDS`, because of heart-beats, until the spool is not full. Returns whether to write."""
         with self._changed:
             space = self._changed.wait_for(lambda: self._stopped or not self._is_full(), POLL_SECONDS)
             return space and not self._stopped
 
     def _is_full(self) -> bool:
-        """Whether what Spark has not been told of has reached ``spoolLimit``."""
+        """Return whether the records that are not in batches of Spark have reached ``spoolLimit``."""
         spool = self._spool
         return spool.bytes_between(self._read_until, spool.tail) >= self._options.spool_limit
 
@@ -531,22 +534,21 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = SourceOptions.of(options)
         self._columns = columns
         self._open: tuple[Spool, Receiver] | None = None
-        self._until: Position | None = None  # of a query that takes what is available now
+        self._until: Position | None = None  # end of a query with Trigger.AvailableNow
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to the process that plans."""
-        return {**self.__dict__, "_open": None}
+        return {**self.__dict__, "_open": None}  # only the process that plans has the spool open
 
     # ---- in the process that plans
 
     @reports_errors
     def initialOffset(self) -> Offset:
-        """Of a new query: all that is in the spool, and what comes."""
+        """Return the start of a new query: the beginning of the spool."""
         spool, _ = self._opened()
         return spool.head.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What one batch may have. Of two limits Spark is told one, and the other holds all the same."""
+        """Return one limit of the options: Spark accepts only one. `latestOffset` applies both."""
         options = self._options
         if options.max_rows is not None:
             return ReadMaxRows(options.max_rows)
@@ -554,7 +556,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @reports_errors
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Where the next batch ends. Raises what ended the receiving."""
+        """Return the end of the next batch. Raises the error of the receiver, `SpoolError`."""
         (spool, receiver), begin = self._opened(), Position.of(start)
         spool.check(begin)
         receiver.check()
@@ -567,12 +569,12 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @reports_errors
     def reportLatestOffset(self) -> Offset | None:
-        """For the progress of the query."""
+        """Return the end of the spool, for the progress report of the query."""
         return None if self._open is None else self._open[0].tail.to_json()
 
     @reports_errors
     def prepareForTriggerAvailableNow(self) -> None:
-        """A broker does not tell how much it has: what has come until nothing comes any more is what is available."""
+        """Receive until no message arrives for ``idle``, and end the query there: STOMP has no length of a queue."""
         spool, receiver = self._opened()
         receiver.wait_until_idle(self._options.idle, self._options.drain)
         receiver.check()
@@ -580,7 +582,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @reports_errors
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The tasks of a batch; none where it is empty."""
+        """Return the tasks of a batch, none if it is empty. Raises `SpoolError`."""
         spool, _ = self._opened()
         pieces = spool.pieces(Position.of(start), Position.of(end))
         tasks = task_ranges((piece, piece.size) for piece in pieces)
@@ -588,13 +590,13 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @reports_errors
     def commit(self, end: Offset) -> None:
-        """What is before this is not asked for again."""
+        """Delete the segments before ``end``: Spark does not read them again."""
         (spool, receiver), done = self._opened(), Position.of(end)
-        receiver.mark_read(done)  # first: it counts from there
+        receiver.mark_read(done)  # first: the receiver counts the bytes from here
         spool.unlink_before(done)
 
     def stop(self) -> None:
-        """End receiving, and let others have the spool."""
+        """Stop the receiver, and close the spool."""
         if self._open is not None:
             spool, receiver = self._open
             receiver.stop()
@@ -614,13 +616,13 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- in tasks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one task."""
+        """Yield the record batches of one task."""
         with error_reporting():
             yield from read_rows(self._options.spool, partition.value, self._columns)
 
 
 def reader_columns(schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema, each of which must be one of ours. Raises `ValueError`."""
+    """Return the names of a schema's columns. Raises `ValueError` if a name or type is not in `COLUMNS`."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     for field in schema.fields:
