@@ -56,7 +56,7 @@ class Limit(NamedTuple):
 
 
 class FileSlice:
-    """The unread part of one file, from byte ``start`` to ``end``. The file is read only when its times are needed."""
+    """The unread part of one file, from byte ``start`` to ``end``. Its file is read only for times and row counts."""
 
     def __init__(
         self,
@@ -179,7 +179,6 @@ class _BatchEnd:
     limit: Limit
 
     def selected(self, least: int) -> list[Part]:
-        """See `plan_batch`."""
         time = self._by_pieces()
         if (time is not None or least) and (found := list(self._before(max(time or 0, least)))):
             return found

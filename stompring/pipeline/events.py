@@ -275,7 +275,7 @@ def _header_value(lines: bytes, name: bytes) -> str | None:
     try:
         return unescape(value).decode("utf-8", "replace")
     except ProtocolError:
-        return None  # no broker writes that
+        return None  # a broker writes no invalid escapes
 
 
 def _items(records: Records, kind: Kind, item: Any) -> tuple[Any, Any, Any]:

@@ -267,7 +267,8 @@ def _retained(records: Records) -> tuple[Any, Any, Any, Any, Any, Any]:
 
 
 def _retained_entries(records: Records, fixed: Any, traits: Any, queues: Any) -> Any:
-    """Return a mask of the queues that retain their message: durable ones, unless the message has a retain byte."""
+    """Return a mask of the queues that retain their message: durable queues of durable messages, unless the message has
+    a retain byte for all or no queues."""
     flags = fixed["flags"]
     good = np.repeat(flags & DURABLE > 0, fixed["queues"])
     if records.non_durable:

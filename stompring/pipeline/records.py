@@ -30,7 +30,7 @@ from stompring.store.segment import BLOCK, FORMAT, HEADER, Fault, Footer, Header
 from .arrays import U4, fixed_rows, layout, numbered
 
 try:
-    from isal.isal_zlib import crc32  # uses vector instructions: eight times as fast as zlib
+    from isal.isal_zlib import crc32  # uses CPU instructions for CRC: eight times as fast as zlib
 except ImportError:  # isal is not built for all processors
     from zlib import crc32
 

@@ -457,10 +457,10 @@ class Folder:
         replace_file(self.local / name, data)
 
     def create(self, name: str, data: bytes) -> None:
-        """Create a file atomically. If two processes create it at once, one of them gets `FileExistsError`.
+        """Create a file atomically. Raises `FileExistsError` if it exists, or another process creates it at once.
 
-        On file systems with neither hard links nor conditional writes both may succeed, and the later one replaces the
-        file of the earlier.
+        On file systems with neither hard links nor conditional writes both processes may succeed: the later one
+        replaces the file.
         """
         if self.objects is not None:
             try:

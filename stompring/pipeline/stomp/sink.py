@@ -5,9 +5,9 @@ The buffer of the result is sent to the socket, without a Python object for a ro
 contains a character that needs it.
 
 A task commits its own transaction, because the driver, another process, cannot. So its rows stay with the broker even
-if other tasks of the job fail. Duplicate ids allow to repeat a committed task: for a batch that Spark replays, or for a
-task that died between its COMMIT and its report. A broker that has the ids refuses the second COMMIT. The task then
-sends its rows again without a transaction: the broker drops the rows that it has and adds the others.
+if other tasks of the job fail. With duplicate ids a committed task can run again: in a batch that Spark replays, or if
+it died between its COMMIT and its report. A broker that has the ids refuses the second COMMIT. The task then sends its
+rows again without a transaction: the broker drops the rows that it has and adds the others.
 """
 
 from __future__ import annotations

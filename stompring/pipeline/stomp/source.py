@@ -422,7 +422,7 @@ class Receiver:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread and wait for its end. The broker delivers messages that are not in the spool again."""
+        """Stop the thread and wait for its end. The broker redelivers received messages that are not in the spool."""
         with self._changed:
             self._stopped = True
             connection = self._connection
