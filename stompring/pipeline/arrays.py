@@ -383,9 +383,7 @@ class _Copied:
 
     def __init__(self, data: Any, starts: Any, stops: Any) -> None:
         self.layouts = np.full(len(starts), -1, np.int32)
-        self._found: list[
-            tuple[_Layout, Any, Any]
-        ] = []  # a layout, the indices of its blocks, and their values
+        self._found: list[tuple[_Layout, Any, Any]] = []  # each with the indices and values of its blocks
         letters: Any = np.frombuffer(data, np.uint8)
         for size, positions in _by_size(stops - starts):
             blocks = fixed_rows(letters, size, starts[positions])

@@ -86,9 +86,8 @@ class Times:
         parts = []
         if table != "samples":
             messages = Messages(records)
-            own = (
-                messages.fixed["flags"] & COPY == 0
-            )  # a copy has the time of its original: never a new latest
+            # a copy has the time of its original: never a new latest
+            own = messages.fixed["flags"] & COPY == 0
             parts.append((messages.begins[own], milliseconds(messages.fixed["timestamp"][own])))
         if table in (None, "events"):
             parts += event_times(records)

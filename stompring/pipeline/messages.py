@@ -291,9 +291,8 @@ class _Batch:
         self.queues = queues
         self.pick = rows - first
         own = messages.fixed[first:last]
-        self.fixed = (
-            own if len(own) == len(rows) else own[self.pick]
-        )  # fewer messages than rows: in several queues
+        # there are fewer messages than rows if some are in several queues
+        self.fixed = own if len(own) == len(rows) else own[self.pick]
         self._traits = messages.traits[first:last]
         self.body_ends = messages.ends[first:last] - TERMINATOR
         self.bodies = self.body_ends - own["body"]

@@ -620,9 +620,7 @@ def spark_session(
         if master.startswith("local"):
             given |= LOCAL
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            if not master.startswith(
-                "local-cluster"
-            ):  # whose workers find Python as those of other machines do
+            if not master.startswith("local-cluster"):  # which starts Python as a real cluster does
                 _export_python_path()
                 python = worker_python(directory)
         python = (settings or {}).get("spark.pyspark.python", python)

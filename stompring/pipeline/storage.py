@@ -449,9 +449,8 @@ class Folder:
             return
         self.make_parent(name)
         if self.local is None:
-            with self.system.open_output_stream(
-                self.path(name)
-            ) as remote:  # the file appears when it is closed
+            # the file appears when it is closed
+            with self.system.open_output_stream(self.path(name)) as remote:
                 remote.write(data)
             return
         replace_file(self.local / name, data)
@@ -466,9 +465,8 @@ class Folder:
             try:
                 self.objects.create(name, data)
             except FileExistsError:
-                if (
-                    self.objects.read(name)[0] != data
-                ):  # else an earlier try wrote it, and its response was lost
+                # with equal data an earlier try wrote the object, and its response was lost
+                if self.objects.read(name)[0] != data:
                     raise
             return
         other = FileExistsError(f"{self.where}/{name} was written by another process")

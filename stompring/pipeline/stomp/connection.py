@@ -339,9 +339,7 @@ class Connection:
             return select.POLLIN
         try:
             self._poll.modify(self._socket, events)
-            ready = self._poll.poll(
-                max(seconds, 0.0) * 1000
-            )  # poll waits without limit for a negative number
+            ready = self._poll.poll(max(seconds, 0.0) * 1000)  # negative: poll waits without limit
         except (OSError, ValueError) as reason:  # closed by another thread
             raise self._gone(reason) from None
         if not ready:

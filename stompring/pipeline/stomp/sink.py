@@ -334,9 +334,8 @@ def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) 
 
 def _in_transaction(options: SinkOptions, sends: SendEncoder, batches: Iterable[Any]) -> int:
     rows = 0
-    with Connection(
-        options.endpoint
-    ) as connection:  # an error closes it, and the broker aborts the transaction
+    # an error closes the connection, and the broker aborts the transaction
+    with Connection(options.endpoint) as connection:
         connection.say("BEGIN", [("transaction", TRANSACTION)])
         for batch in batches:
             for frames, count in sends.pieces(batch, rows, transaction=True):

@@ -406,9 +406,7 @@ class Receiver:
     _options: SourceOptions
     _spool: Spool
     _failure: Exception | None = None
-    _last_received: float = (
-        0.0  # time of the last messages or SUBSCRIBE, monotonic seconds; 0: not subscribed yet
-    )
+    _last_received: float = 0.0  # last messages or SUBSCRIBE, monotonic seconds; 0: not subscribed yet
     _stopped: bool = False
     _connection: Connection | None = None
 
