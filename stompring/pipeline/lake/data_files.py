@@ -1,7 +1,7 @@
 """The Parquet files of a lake's tables, and the task of an ingest that writes them from ranges of a broker's files.
 
-Files go by date and bucket, with the statistics that a commit needs. No Delta library is imported: processes of Spark's
-executors write files, and a commit in the driver makes them part of a table.
+Files are partitioned by date and bucket, and have the statistics that a commit needs. The module imports no Delta
+library: processes of Spark's executors write files, and a commit in the driver adds them to a table.
 """
 
 from __future__ import annotations
@@ -36,21 +36,19 @@ from stompring.pipeline.records import Records
 from stompring.pipeline.storage import Folder, sync_path
 from stompring.pipeline.workers import error_reporting, reports_errors
 
-#: Partition columns, behind the others.
+#: Partition columns, the last columns of a table.
 DATE, BUCKET = "date", "bucket"
 
-#: Which broker a row is of: behind the columns of the data directory, before the partition columns.
+#: Column with the name of the broker, between the columns of the data directory and the partition columns.
 BROKER = "broker"
 
-#: Which column says when.
+#: Column of each table with the time of a row.
 TIME_COLUMNS = {"messages": "timestamp", "events": "time", "samples": "time"}
 
 
 class NewFile(NamedTuple):
-    """A Parquet file below a table's folder that no commit has named yet. ``stats`` is JSON, as Delta wants it.
-
-    ``date`` is empty in a table without partitions.
-    """
+    """A Parquet file below a table's folder before its commit. ``stats`` are its statistics in Delta's JSON format.
+    ``date`` is empty in a table without partitions."""
 
     path: str
     size: int
@@ -60,7 +58,7 @@ class NewFile(NamedTuple):
     stats: str
 
 
-#: Bytes of rows that wait to be written as one row group, of one file and of all together.
+#: Limits of buffered rows in bytes, for each file (the size of a row group) and for all files of a writer.
 ROW_GROUP_BYTES, BUFFERED_BYTES = 32 << 20, 128 << 20
 
 DAY = 86_400_000_000  # microseconds
@@ -70,7 +68,7 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - UTC
 
 @dataclass
 class TableWriter:
-    """The files of one task for one table. Nobody sees them until a commit names them."""
+    """Writer of one task's files of one table. The files are not visible to readers before their commit."""
 
     _folder: Folder
     _table: str
@@ -80,8 +78,8 @@ class TableWriter:
 
     def __post_init__(self) -> None:
         self._schema = arrow_schema(self._table).append(pa.field(BROKER, pa.string()))
-        # all columns that can be compared: a reader may take a column that is left out, while others are there, for one
-        # without values (deltalake 1.6 does)
+        # all comparable columns: if statistics omit one of several columns, a reader may assume that it has no values
+        # (deltalake 1.6 does)
         self._statistics = [
             field.name
             for field in self._schema
@@ -90,10 +88,10 @@ class TableWriter:
         self._dictionaries = [
             name for name in DICTIONARY_COLUMNS if name.partition(".")[0] in self._schema.names
         ]
-        self._open: dict[int, FileWriter] = {}  # by the number of the file: its day and its bucket
+        self._open: dict[int, FileWriter] = {}  # by file number: day * buckets + bucket
 
     def add(self, batch: Any) -> None:
-        """Rows, as a record batch with all columns of the table."""
+        """Add rows, as a record batch with all columns of the table."""
         days = integers_of(batch.column(TIME_COLUMNS[self._table]), np.int64) // DAY
         addresses = batch.column("address").dictionary_encode(null_encoding="encode")
         buckets = self._buckets_of(addresses.dictionary.to_pylist(), integers_of(addresses.indices, np.int32))
@@ -101,7 +99,7 @@ class TableWriter:
             self.add_group(code, rows_where(which, batch))
 
     def add_group(self, code: int, rows: Any) -> None:
-        """Rows of one file, by what `groups` gave for them."""
+        """Add the rows of one file. ``code`` is the number of the file, from `groups`."""
         if code not in self._open:
             day, bucket = divmod(code, self._buckets)
             date = str(np.datetime64(day, "D"))
@@ -114,7 +112,8 @@ class TableWriter:
             max(self._open.values(), key=lambda part: part.waiting).write()
 
     def groups(self, times: Any, addresses: Any, names: Mapping[int, str]) -> Any:
-        """The file of each row as a number, from its time (epoch ms) and the number of its address."""
+        """Return the file number of each row for its time (epoch ms) and the number of its address. ``names`` has the
+        address of each number."""
         ids, which = distinct(addresses)
         return times * 1000 // DAY * self._buckets + self._buckets_of(map(names.get, ids.tolist()), which)
 
@@ -125,7 +124,7 @@ class TableWriter:
         return np.array(codes, np.int64)[which]
 
     def close(self) -> list[NewFile]:
-        """Complete the files, and let them be safe from a power cut."""
+        """Complete the files, and sync them."""
         files = [part.close() for part in self._open.values()]
         self._open = {}
         sync_files(self._folder, files)
@@ -134,8 +133,11 @@ class TableWriter:
 
 @dataclass
 class FileWriter:
-    """A Parquet file. ``statistics`` are the columns whose least and greatest values a commit has, ``dictionaries`` the
-    columns of few different values. Without them the defaults of Parquet hold, and a commit has no such values."""
+    """Writer of a Parquet file.
+
+    ``statistics``: columns with minimum and maximum in `NewFile.stats`; None: no columns there, and Parquet's default
+    in the file. ``dictionaries``: columns with dictionary encoding; True: all.
+    """
 
     folder: Folder
     path: str
@@ -144,11 +146,11 @@ class FileWriter:
     bucket: int = 0
     statistics: Sequence[str] | None = None
     dictionaries: Sequence[str] | bool = True
-    waiting: int = 0  # bytes of rows that are not written yet
-    written: int = 0  # bytes of rows that are
+    waiting: int = 0  # bytes of buffered rows
+    written: int = 0  # bytes of written rows
     _rows: int = 0
     _batches: list[Any] = field(default_factory=list)
-    _metadata: list[Any] = field(default_factory=list)  # of the file, once it is closed
+    _metadata: list[Any] = field(default_factory=list)  # of the file, after `close`
 
     def add(self, batch: Any) -> None:
         """Add rows, as a record batch of the schema."""
@@ -165,7 +167,7 @@ class FileWriter:
             self.folder.path(self.path),
             self.schema,
             filesystem=self.folder.system,
-            compression="zstd",  # what costs the least beside reading and decoding
+            compression="zstd",  # costs little, compared to reading and decoding
             compression_level=1,
             use_dictionary=self.dictionaries,
             write_statistics=True if self.statistics is None else self.statistics,
@@ -174,14 +176,14 @@ class FileWriter:
         )
 
     def write(self) -> None:
-        """Write the rows that wait as one row group."""
+        """Write the buffered rows as one row group."""
         if self._batches:
             self._writer.write_table(pa.Table.from_batches(self._batches, self.schema))
         self.written += self.waiting
         self._batches, self.waiting = [], 0
 
     def close(self) -> NewFile:
-        """Complete the file. It is safe from a power cut after `sync_files`."""
+        """Complete the file. A power failure can lose it until `sync_files`."""
         self.write()
         self._writer.close()
         size = self.folder.size(self.path) or 0
@@ -195,10 +197,10 @@ class FileWriter:
         return NewFile(self.path, size, self._rows, self.date, self.bucket, json.dumps(stats))
 
 
-#: What Parquet calls the names within a map.
+#: Parquet's path of the keys of a map column.
 MAP_KEYS = "key_value.key"
 
-#: Columns of few different values. Of headers there are few names.
+#: Columns with few distinct values. The names of headers are such values.
 DICTIONARY_COLUMNS = (
     BROKER,
     f"headers.{MAP_KEYS}",
@@ -214,12 +216,12 @@ DICTIONARY_COLUMNS = (
 )
 
 
-#: What stands for the least and the greatest of texts that are too long for Parquet's statistics.
+#: Bounds for a column with texts that are too long for Parquet's statistics.
 _FIRST, _LAST = "", "\U0010ffff" * 8
 
 
 def _range(metadata: Any, name: str, rows: int) -> tuple[Any, Any, int]:
-    """The least and the greatest value of a column as JSON has them, None without values; and how many are null."""
+    """Return the minimum and maximum of a column as JSON values (None without values), and its number of nulls."""
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     index = metadata.schema.names.index(name)
     statistics_ = [group.column(index).statistics for group in groups]
@@ -235,7 +237,7 @@ def _range(metadata: Any, name: str, rows: int) -> tuple[Any, Any, int]:
 
 
 def _value(statistics_: Any, raw: Any) -> Any:
-    """What stands for a value in a file's statistics. Not ``told.min``: for times pyarrow imports pandas."""
+    """Return the JSON value of a raw minimum or maximum. ``statistics_.min`` would import pandas for times."""
     kind = statistics_.logical_type.type
     if kind == "TIMESTAMP":
         return f"{(_EPOCH + timedelta(microseconds=raw)).isoformat(timespec='milliseconds')}Z"
@@ -243,7 +245,7 @@ def _value(statistics_: Any, raw: Any) -> Any:
 
 
 def sync_files(folder: Folder, files: list[NewFile]) -> None:
-    """Let files be safe from a power cut: their contents, and their names in the directories, each of them once."""
+    """Sync the contents of local files, and each of their directories once."""
     root = folder.local
     if root is None:
         return
@@ -253,41 +255,43 @@ def sync_files(folder: Folder, files: list[NewFile]) -> None:
         sync_path(root / directory)
 
 
-#: Scans of all rows of each table without copies of messages, and of the copies alone.
+#: Scans of all rows of each table without copies of messages, and a scan of the copies alone. A copy is a message that
+#: the broker has written a second time.
 FULL_SCANS = {name: TableScan(name, tuple(columns), copies=False) for name, columns in TABLES.items()}
 _COPIES = TableScan(below=LAST_NUMBER)
 
 
 class BatchJob(NamedTuple):
-    """What all tasks of a batch are told."""
+    """Parameters common to all tasks of a batch."""
 
     root: str
     retention: str | None
     lake: str
     buckets: int
     batch: int
-    tables: tuple[str, ...]  # those that this batch was not committed to yet
-    copies: str  # the folder for messages that the broker has written once more
-    broker: str  # the name of the broker, in each row
-    identity: bytes | None = None  # of the data directory
+    tables: tuple[str, ...]  # tables to which this batch is not committed yet
+    copies: str  # folder for copies of messages
+    broker: str  # value of the column `BROKER`
+    identity: bytes | None = None  # identity of the data directory
 
 
 @dataclass
 class TaskOutput:
-    """What a task tells: files by table, and what could not be read."""
+    """Result of a task. ``files``: new files by table. ``faults``: file, offset and reason of each unreadable part.
+    ``read``: bytes of the broker's files."""
 
     files: dict[str, list[NewFile]] = field(default_factory=dict)
     faults: list[tuple[str, int, str]] = field(default_factory=list)
-    copied: list[str] = field(default_factory=list)  # names of the files with copies, in the job's folder
+    copied: list[str] = field(default_factory=list)  # names of files in `BatchJob.copies`
     read: int = 0
 
     @property
     def rows(self) -> dict[str, int]:
-        """How many rows each table has in the files."""
+        """Number of rows in the files by table. Tables without files are missing."""
         return {name: sum(file.rows for file in files) for name, files in self.files.items() if files}
 
     def add(self, other: TaskOutput) -> None:
-        """What another one has done too."""
+        """Add the result of another task."""
         for name, files in other.files.items():
             self.files.setdefault(name, []).extend(files)
         self.copied += other.copied
@@ -296,17 +300,17 @@ class TaskOutput:
 
     @classmethod
     def loaded(cls, text: str) -> TaskOutput:
-        """From JSON."""
+        """Parse JSON of the fields."""
         document = json.loads(text)
         files = {name: [NewFile(*file) for file in files] for name, files in document["files"].items()}
         return cls(**document | {"files": files})
 
 
 class _Task:
-    """The tables' files that are open, and what is to be told of them."""
+    """A task in progress: its open files and its result so far."""
 
     def __init__(self, job: BatchJob, ending: str = "") -> None:
-        """``ending`` is that of the batch in the names of files."""
+        """``ending`` follows the number of the batch in the names of files."""
         self.job = job
         self.done = TaskOutput()
         self.files = DataFiles(job.root, job.retention, job.identity)
@@ -331,7 +335,8 @@ class _Task:
                 records, FULL_SCANS[table], part.groups, self.files.page_messages
             ):
                 part.add_group(code, batch)
-        if "samples" not in tables and ("messages" in self.parts or "events" in self.parts):  # both need them
+        # both tables get rows of copies without originals
+        if "samples" not in tables and ("messages" in self.parts or "events" in self.parts):
             self.copies += [batch for _, batch in table_batches(records, _COPIES)]
         self.done.faults += [(one.name, fault.at, fault.reason) for fault in records.faults]
 
@@ -348,8 +353,8 @@ class _Task:
 
 
 def write_copies(job: BatchJob, batches: Iterable[Any]) -> Iterator[Any]:
-    """Write copies whose originals the lake has not, with the events that they were added. Called in tasks; the row is
-    the `TaskOutput` as JSON."""
+    """Write copies of messages whose originals are not in the lake, and ``added`` events for the durable ones. Called
+    in tasks; yields one row with the `TaskOutput` as JSON."""
     schema = arrow_schema("messages")
     with error_reporting():
         task = _Task(job, "-copies")
@@ -363,7 +368,7 @@ def write_copies(job: BatchJob, batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _added(messages: Any) -> Any:
-    """Events that durable messages entered their queues."""
+    """Return the ``added`` events of durable messages."""
     messages = messages.filter(messages.column("durable"))
     count = messages.num_rows
     given = {name: messages.column(name) for name in ("address", "queue", "message_id")}
@@ -374,41 +379,41 @@ def _added(messages: Any) -> Any:
 
 
 def _repeated(text: str, count: int) -> Any:
-    """A column of one text."""
+    """Return a column with one text in each row."""
     return strings([text.encode()]).take(indices(np.zeros(count, np.int64)))
 
 
-# ---- what Spark calls. Here, so that a process of its executors imports no more than it needs
+# ---- called by Spark. In this module, so that processes of its executors import few modules
 
 
 class BatchProgress:
-    """How far a batch is, as far as tasks have come to their end."""
+    """Progress of a batch: the sum over its completed tasks."""
 
     def __init__(self, spark: Any, number: int, size: int) -> None:
         context = spark.sparkContext
         self.number = number
-        self.bytes = size  # of all of it
+        self.bytes = size  # of the whole batch
         self._read, self._rows = context.accumulator(0), context.accumulator(0)
 
     def add(self, done: TaskOutput) -> None:
-        """Called in tasks."""
+        """Count the result of a task. Called in tasks."""
         self._read += done.read
         self._rows += sum(done.rows.values())
 
     @property
     def read(self) -> int:
-        """Bytes that are read."""
+        """Bytes read so far."""
         return int(self._read.value)
 
     @property
     def rows(self) -> int:
-        """Rows of all tables that are written."""
+        """Rows written to all tables so far."""
         return int(self._rows.value)
 
 
 @reports_errors
 def ingest_ranges(job: BatchJob, batch_progress: BatchProgress | None, ranges: Iterable[Range]) -> TaskOutput:
-    """Write the rows of some ranges to files that no commit names yet. Called in tasks."""
+    """Write the rows of ranges of the broker's files to new Parquet files. Called in tasks; a commit follows."""
     task = _Task(job)
     for one in ranges:
         task.read(one)

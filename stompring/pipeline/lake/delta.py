@@ -1,11 +1,7 @@
-"""The Delta tables of a lake, and its brokers.
+"""The Delta tables of a lake, through delta-rs (commits, versions, compaction), and the brokers of a lake.
 
-The brokers of a lake: which data directory each one is, and where the lake keeps how far it has been ingested.
-
-The Delta tables of a lake, through delta-rs: commits, versions and compaction.
-
-Each table has versions of its own. A version of the lake is one of ``messages``: each batch is committed to that table
-last, so that the others have it then.
+Each table has its own versions. A version of the lake is a version of ``messages``: an ingest commits each batch to
+that table last, when the other tables have it.
 """
 
 from __future__ import annotations
@@ -36,23 +32,23 @@ from stompring.pipeline.storage import Folder, sync_path
 
 from .data_files import BROKER, BUCKET, DATE, TIME_COLUMNS, NewFile
 
-#: The name of a broker that is given none.
+#: The default name of a broker.
 DEFAULT_BROKER = "main"
 
-#: Names are in paths and in SQL.
+#: Names of brokers. They are part of paths and of SQL.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 class UnknownBroker(PipelineError):
-    """A lake has no broker of this name, or several of which none was named."""
+    """A lake has no broker of this name, or it has several and the caller gave no name."""
 
 
 class Broker(NamedTuple):
     """One broker: an entry of ``brokers`` in ``lake.json``.
 
-    ``identity`` is that of its data directory in hexadecimal, None while it is not known. ``data`` is where the
-    directory was at the last ingest. ``state`` is a folder below ``_stompring``, and ``writer`` the application id of
-    its transactions in the Delta tables.
+    ``identity``: identity of the data directory in hexadecimal, None: unknown. ``data``: path of the directory at the
+    last ingest. ``state``: folder of the ingest's state below ``_stompring``. ``writer``: application id of the
+    broker's transactions in the Delta tables.
     """
 
     name: str
@@ -62,22 +58,23 @@ class Broker(NamedTuple):
     writer: str
 
     def dumped(self) -> dict[str, Any]:
-        """As it stands in ``lake.json``, under its name."""
+        """Return the value of the entry in ``lake.json``. The name is its key."""
         return {name: value for name, value in self._asdict().items() if name != "name"}
 
     @classmethod
     def loaded(cls, name: str, entry: Mapping[str, Any]) -> Broker:
-        """From what `dumped` gives. Raises `KeyError`, `TypeError`."""
+        """Parse an entry of ``lake.json``. Raises `KeyError`, `TypeError`."""
         return cls(name, *(entry[each] for each in ("identity", "data", "state", "writer")))
 
 
 def identified_broker(
     brokers: Mapping[str, Broker], name: str, identity: str | None, data: str, lake: str
 ) -> Broker:
-    """The broker of a name, when the directory that is to be ingested under it has an identity and is at ``data``.
+    """Return the broker ``name`` for an ingest of the data directory ``data``.
 
-    A directory of no known identity is taken for the one it was: its positions tell. Raises
-    `DirectoryReplaced` for another one, `ValueError` for what cannot be a name.
+    A broker without a known identity gets the identity of this directory; the caller checks its contents. Raises
+    `DirectoryReplaced` if the broker has another identity or another broker has this directory, `ValueError` for an
+    invalid name.
     """
     known = brokers.get(name)
     here = f"data directory {data} has {'no identity' if identity is None else f'identity {identity}'}"
@@ -100,7 +97,7 @@ def identified_broker(
 
 
 def check_name(name: str) -> str:
-    """The name itself. Raises `ValueError`."""
+    """Return the name of a broker. Raises `ValueError` if it is invalid."""
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"invalid broker name {name!r}: use letters, digits, dots, dashes and underscores, at most 64 characters"
@@ -108,17 +105,16 @@ def check_name(name: str) -> str:
     return name
 
 
-#: Into how many parts addresses are spread unless the lake was made with another number.
+#: Default number of buckets: partitions of addresses.
 BUCKETS = 8
 
-#: The setting of a table that says so.
+#: Table property with the number of buckets.
 BUCKETS_SETTING = "stompring.buckets"
 
-#: Changes of rows can be read by version (Delta's Change Data Feed).
+#: Table property of Delta's Change Data Feed: readers can query the changes of rows by version.
 CHANGES_SETTING = "delta.enableChangeDataFeed"
 
-#: What the commit of an ingest says of itself: batch, broker, rows, and how far the data directory was read then
-#: (`positions`, as JSON).
+#: Metadata of an ingest's commit: batch, broker, rows, and the end positions of the batch (JSON of `dump_positions`).
 BATCH_KEY, BROKER_KEY, ROWS_KEY, END_KEY = (
     "stompring.batch",
     "stompring.broker",
@@ -128,7 +124,7 @@ BATCH_KEY, BROKER_KEY, ROWS_KEY, END_KEY = (
 
 
 def arrow_schema(table: str) -> Any:
-    """The columns of a lake's table."""
+    """Return the schema of a lake's table."""
     more = [(BROKER, pa.string()), (DATE, pa.date32()), (BUCKET, pa.int32())]
     return pa.schema([*arrays.arrow_schema(table), *more])
 
@@ -141,11 +137,11 @@ class Table:
     name: str
 
     def exists(self) -> bool:
-        """Whether it was made."""
+        """Return whether the folder has a Delta table."""
         return bool(DeltaTable.is_deltatable(self.folder.where, self.folder.storage_options))
 
     def _create(self, schema: Any, **more: Any) -> None:
-        """Make it, without rows, if it is not there."""
+        """Create the table without rows if it does not exist."""
         if self.folder.local is not None:
             self.folder.local.mkdir(parents=True, exist_ok=True)
         DeltaTable.create(
@@ -158,7 +154,7 @@ class Table:
         )
 
     def open(self, version: int | None = None) -> Any:
-        """The table as it is now, or was at a version."""
+        """Open the latest version, or ``version``."""
         return DeltaTable(self.folder.where, version=version, storage_options=self.folder.storage_options)
 
     def transact(
@@ -169,7 +165,7 @@ class Table:
         mode: str = "append",
         about: Mapping[str, str] | None = None,
     ) -> None:
-        """Make files part of the table, as it was opened, in one commit."""
+        """Add files to the opened ``table`` in one commit. ``about``: metadata of the commit."""
         actions = [
             AddAction(
                 file.path,
@@ -191,7 +187,7 @@ class Table:
         self.sync_log()
 
     def sync_log(self) -> None:
-        """Let the last commits be safe from a power cut."""
+        """Sync the last two commits to disk, if the folder is local."""
         if self.folder.local is not None:
             log = self.folder.local / "_delta_log"
             for path in sorted(log.glob("*.json"))[-2:]:
@@ -199,17 +195,17 @@ class Table:
             sync_path(log)
 
     def actions(self, version: int | None = None) -> Any:
-        """What its log has of each of its files, as a table of Arrow."""
+        """Return the log's entries of the table's files, as an Arrow table."""
         return pa.table(self.open(version).get_add_actions(flatten=True))
 
     # ---- reading
 
     def files(self, version: int | None = None) -> list[str]:
-        """All Parquet files of it, as Spark takes them."""
+        """Return the URLs of all Parquet files for Spark."""
         return [spark_url(uri) for uri in self.open(version).file_uris()]
 
     def _frame(self, spark: Any, schema: Any, version: int | None = None) -> Any:
-        """It as a DataFrame with the columns of a schema of Arrow."""
+        """Return a DataFrame of the table with the columns of an Arrow schema."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         columns, files = from_arrow_schema(schema), self.files(version)
@@ -218,10 +214,10 @@ class Table:
         return spark.read.schema(columns).option("basePath", spark_url(self.folder.where)).parquet(*files)
 
     def dataset(self, version: int | None = None) -> Any:
-        """It as a data set of Arrow, with the columns that its files have, and a filter by partitions, ids and times.
+        """Return the table as an Arrow data set. Scans skip files by partition, message id and time.
 
-        Not `DeltaTable.to_pyarrow_dataset`: in deltalake 1.6 a file has no row for any filter on a column that its
-        statistics leave out while they have others.
+        `DeltaTable.to_pyarrow_dataset` of deltalake 1.6 also skips files whose statistics have columns, but not the
+        filtered one.
         """
         table = self.open(version)
         schema = pa.schema(table.schema().to_arrow())
@@ -240,9 +236,9 @@ class Table:
     # ---- upkeep
 
     def compact(self, target_size: int, date: str | None = None) -> tuple[int, int]:
-        """Put small files together, of one day or of all; how many were made, and how many are of no use any more.
+        """Merge small files of one day or of all. Returns the numbers of added and of removed files.
 
-        For who is `Lake.rewriting`: of two at once that began at one version delta-rs takes both, with each row twice.
+        Call it while `Lake.rewriting` is held: delta-rs would accept two concurrent compactions, and duplicate rows.
         """
         table = self.open()
         result = table.optimize.compact(date and [(DATE, "=", date)], target_size=target_size)
@@ -252,9 +248,9 @@ class Table:
         return result["numFilesAdded"], result["numFilesRemoved"]
 
     def vacuum(self, hours: int, *, dry_run: bool, keep: Sequence[int] = ()) -> list[str]:
-        """Delete files that are of no use for so many hours, and those that no commit ever named. Their paths.
+        """Delete files that the latest version has not used for ``hours``, and files without a commit.
 
-        ``keep`` are versions of which all files stay.
+        Returns their paths. ``dry_run``: do not delete them. ``keep``: older versions whose files stay.
         """
         found = self.open().vacuum(
             hours, dry_run, enforce_retention_duration=False, full=True, keep_versions=list(keep) or None
@@ -263,13 +259,13 @@ class Table:
 
 
 class LakeTable(Table):
-    """See the module. ``name`` is one of `TABLES`."""
+    """A Delta table of a lake. ``name`` is one of `TABLES`."""
 
     def __init__(self, lake: Folder, name: str) -> None:
         super().__init__(lake.folder(name), name)
 
     def create(self, buckets: int = BUCKETS) -> None:
-        """Make it, without rows, if it is not there."""
+        """Create the table without rows if it does not exist."""
         try:
             self._create(
                 arrow_schema(self.name),
@@ -277,24 +273,24 @@ class LakeTable(Table):
                 configuration={BUCKETS_SETTING: str(buckets), CHANGES_SETTING: "true"},
                 raise_if_key_not_exists=False,
             )
-        except CommitFailedError:  # another process has made it meanwhile
+        except CommitFailedError:  # another process has created it in the meantime
             if not self.exists():
                 raise
         self.sync_log()
 
     @property
     def buckets(self) -> int:
-        """Into how many parts its addresses are spread."""
+        """Number of buckets of the table."""
         return int(self.open().metadata().configuration.get(BUCKETS_SETTING, BUCKETS))
 
     def committed(self, writer: str) -> int:
-        """The last batch that a writer has committed, -1 for none."""
+        """Return the last batch that a writer has committed, -1 before the first."""
         return _committed(self.open(), writer)
 
     def commit(self, files: Sequence[NewFile], writer: str, batch: int, broker: str, end: str = "{}") -> bool:
-        """Make files part of the table, as one batch of a writer; False, and nothing is done, where it was before.
+        """Add files to the table as one batch of a writer. Returns False if the table already has the batch.
 
-        ``end`` is how far the data directory is ingested with that, as JSON.
+        ``end``: end positions of the batch as JSON.
         """
         table = self.open()
         if _committed(table, writer) >= batch:
@@ -310,31 +306,31 @@ class LakeTable(Table):
         return True
 
     def frame(self, spark: Any, version: int | None = None) -> Any:
-        """It as a DataFrame, as it is at this moment or was at a version."""
+        """Return a DataFrame of the latest version, or of ``version``."""
         return self._frame(spark, arrow_schema(self.name), version)
 
     def batches(self, columns: Sequence[str], version: int | None = None) -> Iterator[Any]:
-        """Some columns of it, as they are read."""
+        """Iterate over record batches with some columns."""
         yield from self.dataset(version).to_batches(columns=list(columns))
 
     def bytes(self) -> int:
-        """The size of its files."""
+        """Return the total size of the table's files in bytes."""
         return int(sum(self.actions().column("size_bytes").to_pylist()))
 
     # ---- versions
 
     def has_missing_files(self, version: int) -> bool:
-        """Whether files of a version were deleted."""
+        """Return whether files of a version were deleted."""
         paths = self.actions(version).column("path").to_pylist()
         return not {*map(unquote, paths)} <= {entry.name for entry in self.folder.entries(deep=True)}
 
     def restore(self, version: int) -> None:
-        """Let it be as it was at a version: one more commit. Raises what delta-rs raises."""
+        """Restore a version by a new commit."""
         self.open().restore(version)
         self.sync_log()
 
     def about(self, version: int | None = None) -> dict[str, Any]:
-        """Its rows, files, bytes, version and columns: as its log has them, now or at a version."""
+        """Return rows, files, bytes, version, buckets and columns of the latest version, or of ``version``."""
         table = self.open(version)
         actions = pa.table(table.get_add_actions(flatten=True))
         return {
@@ -352,12 +348,12 @@ def _committed(table: Any, writer: str) -> int:
     return -1 if version is None else int(version)
 
 
-#: Types of Delta as SQL has them, where that is another word.
+#: SQL names of Delta types whose Delta name differs.
 _SQL = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
 
 
 def ddl_name(kind: Any) -> str:
-    """The type of a column of a Delta table, as SQL has it."""
+    """Return the SQL name of a Delta type."""
     if isinstance(kind, MapType):
         return f"MAP<{ddl_name(kind.key_type)},{ddl_name(kind.value_type)}>"
     if isinstance(kind, ArrayType):
@@ -368,7 +364,7 @@ def ddl_name(kind: Any) -> str:
 
 
 def _partition_expression(file: Mapping[str, Any], schema: Any) -> Any:
-    """What is true for all rows of a file, as its commit tells."""
+    """Return a condition that all rows of a file meet, by the partitions and statistics in its commit."""
     found = ds.scalar(True)
     for name in (DATE, BUCKET):
         if f"partition.{name}" in file:
@@ -378,14 +374,14 @@ def _partition_expression(file: Mapping[str, Any], schema: Any) -> Any:
         if name not in schema.names or least is None or most is None or file.get(f"null_count.{name}") != 0:
             continue
         if isinstance(most, datetime):
-            most += timedelta(milliseconds=1)  # of a time statistics have no more than milliseconds
+            most += timedelta(milliseconds=1)  # statistics truncate times to milliseconds
         type_ = schema.field(name).type
         found &= (ds.field(name) >= pa.scalar(least, type_)) & (ds.field(name) <= pa.scalar(most, type_))
     return found
 
 
 def spark_url(uri: str) -> str:
-    """Hadoop's names of schemes, and a local path as a URL."""
+    """Return a URL with Hadoop's name of the scheme, and ``file://`` before a local path."""
     scheme, separator, path = uri.partition("://")
     if not separator:
         return f"file://{uri}"  # not escaped: Hadoop would not undo it
@@ -393,7 +389,7 @@ def spark_url(uri: str) -> str:
     return f"{hadoop}://{path}"
 
 
-#: What Delta calls what is done to a table, and what the commands call it.
+#: Operations in Delta's log, and their names in the output of commands.
 _OPERATIONS = {
     "CREATE TABLE": "create",
     "OPTIMIZE": "compact",
@@ -405,11 +401,11 @@ _OPERATIONS = {
 
 
 class VersionNotFound(PipelineError):
-    """A lake was never as it is asked for, or is not any more."""
+    """The requested version of a lake never existed, or its log or files are deleted."""
 
 
 class Commit(NamedTuple):
-    """A version of a table. ``time`` is in epoch ms; of an ingest: its batch, rows and broker, where it tells them."""
+    """A version of a table. ``time``: epoch ms. ``batch``, ``rows``, ``broker`` and ``end`` are set for an ingest."""
 
     table: str
     version: int
@@ -418,12 +414,12 @@ class Commit(NamedTuple):
     batch: int | None = None
     rows: int | None = None
     broker: str | None = None
-    restored: int | None = None  # the version that a restore brought back
-    end: Positions | None = None  # how far the data directory was ingested then
+    restored: int | None = None  # the version that a restore restored
+    end: Positions | None = None  # end positions of the batch
 
 
 def commits(table: LakeTable) -> dict[int, Commit]:
-    """All versions that the table's log still has, by their numbers, the oldest first."""
+    """Return the versions in the table's log by number, the oldest first."""
     found = (_commit(table.name, entry) for entry in reversed(table.open().history()))
     return {one.version: one for one in found}
 
@@ -440,12 +436,12 @@ def _commit(table: str, entry: Mapping[str, Any]) -> Commit:
 
 
 def iso_time(time: int) -> str:
-    """Epoch ms as ISO 8601."""
+    """Return epoch ms as ISO 8601 in UTC."""
     return datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def ingested_until(messages: LakeTable, version: int) -> dict[str, Positions]:
-    """How far each broker is ingested in a version of ``messages``. Raises `VersionNotFound`."""
+    """Return the end positions of each broker's last batch in a version of ``messages``. Raises `VersionNotFound`."""
     known = commits(messages)
     found: dict[str, Positions] = {}
     while version > 0:

@@ -1,6 +1,6 @@
-"""Queries over a lake with DuckDB: without Java, in this process, with the columns and types of Spark.
+"""Queries over a lake with DuckDB: in this process, without Java, with the same columns and types as in Spark.
 
-delta-rs lists the files. DuckDB reads local files itself, and remote files as an Arrow data set, so that it needs no
+delta-rs lists the files. DuckDB reads local files itself. It reads remote files as an Arrow data set, which needs no
 extension.
 """
 
@@ -26,16 +26,16 @@ from .data_files import BUCKET, DATE
 from .delta import Table
 from .lake import Lake
 
-#: Rows of a result that are in memory at a time.
+#: Rows of a result in one record batch.
 ROWS = 8192
 
 
 class QueryError(PipelineError):
-    """DuckDB refuses a query, or cannot carry it out; the text is what it says."""
+    """DuckDB rejected a query or failed to execute it. The text is DuckDB's message."""
 
 
 class Result:
-    """Rows of a query, as they come."""
+    """The rows of a query, read in batches."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -43,7 +43,7 @@ class Result:
         self.columns: list[str] = list(reader.schema.names)
 
     def rows(self) -> Iterator[list[Any]]:
-        """Values of Python; times are in UTC without an offset. Raises `QueryError`."""
+        """Iterate over rows of Python values. Times are in UTC without an offset. Raises `QueryError`."""
         try:
             for batch in self._reader:
                 columns = [
@@ -55,7 +55,7 @@ class Result:
             raise QueryError(_error_text(reason)) from None
 
     def objects(self) -> Iterator[dict[str, Any]]:
-        """For JSON, in the form of Spark's ``to_json``: without nulls, bodies in Base64, times in ISO 8601."""
+        """Iterate over rows as JSON objects like Spark's ``to_json``: no nulls, bytes in Base64, times in ISO 8601."""
         for row in self.rows():
             cells = zip(self.columns, self._types, row, strict=True)
             yield {name: _json(type_, value) for name, type_, value in cells if value is not None}
@@ -65,11 +65,10 @@ class Result:
 def query(
     lake: Lake, text: str, limit: int | None = None, versions: Mapping[str, int] | None = None
 ) -> Iterator[Result]:
-    """The result of a query over ``messages``, ``events``, ``samples`` and the views of a lake.
+    """Execute a query over ``messages``, ``events``, ``samples`` and the views of a lake.
 
-    ``versions`` are those of tables, by default the last ones.
-
-    Raises `LakeNotFound`, and `QueryError` for what is no query.
+    ``limit``: maximum number of rows. ``versions``: versions of tables, by default the latest. Raises `LakeNotFound`,
+    and `QueryError` also for a statement that is not a query.
     """
     lake.require()
     with tempfile.TemporaryDirectory(prefix="stompring-duckdb-") as directory:
@@ -105,15 +104,15 @@ def query(
                 del relation, reader, result._reader
 
 
-#: Types of the columns that are in the names of directories.
+#: DuckDB types of the partition columns.
 _PARTITION_TYPES = {DATE: "date", BUCKET: "integer"}
 
-#: Signs that DuckDB does not take as part of a path: of patterns, and of columns that are in the names of directories.
+#: Characters of a path that DuckDB would interpret as a pattern or as a partition column.
 _UNSUPPORTED_CHARACTERS = "*?[="
 
 
 def _add_table(connection: Any, known: Table, version: int | None) -> None:
-    """Let queries know a Delta table by its name."""
+    """Create a DuckDB view of a Delta table under its name."""
     folder, table = known.folder, known.open(version)
     partitions = table.metadata().partition_columns
     paths = known.actions(version).column("path").to_pylist()
@@ -131,12 +130,12 @@ def _add_table(connection: Any, known: Table, version: int | None) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A name, as SQL quotes it."""
+    """Quote an SQL identifier."""
     return '"' + text.replace('"', '""') + '"'
 
 
 def _literal(text: str) -> str:
-    """A text, as SQL quotes it."""
+    """Quote an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -145,7 +144,7 @@ def _error_text(reason: Exception) -> str:
 
 
 def _naive(column: Any) -> Any:
-    """A column of times with an offset as one of times in UTC without."""
+    """Return a column of times with an offset as a column of UTC times without. Other columns do not change."""
     if pa.types.is_timestamp(column.type):
         if column.type.unit == "ns":
             column = pc.cast(column, pa.timestamp("us", column.type.tz), safe=False)
@@ -154,7 +153,7 @@ def _naive(column: Any) -> Any:
 
 
 def _value(type_: Any, value: Any) -> Any:
-    """Maps as dictionaries; whole numbers that DuckDB made wider than 64 bits as numbers."""
+    """Convert maps to dictionaries, and integers that DuckDB widened to decimals to ``int``."""
     if value is None:
         return None
     if pa.types.is_map(type_):
