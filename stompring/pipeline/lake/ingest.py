@@ -1,9 +1,9 @@
-"""Ingest of a data directory into a lake: in batches, each of which is committed once, whatever is killed when.
+"""Ingest of a data directory into a lake, in batches. Each table gets each batch once, even after crashes.
 
-A batch is what is between two positions of the broker's files. Both are written down before it begins (`Intent`);
-tasks then write files; and each table takes its files in one commit with the number of the batch, so that a second
-commit of the same number does nothing. What a run leaves half done, the next one completes. `ContinuousIngest` repeats
-that until it is stopped, with maintenance between batches, and retries after failures.
+A batch is the part of the broker's files between two positions. An ingest first writes both positions (`Intent`). Tasks
+then write Parquet files, and one commit for each table adds them with the number of the batch. A second commit with
+this number does nothing. A run first completes the batch of an interrupted run. `ContinuousIngest` repeats ingests
+until it is stopped, with maintenance between batches, and retries after failures.
 """
 
 from __future__ import annotations
@@ -33,60 +33,58 @@ from .lake import Intent, IntentLog, Lake, LakeNotFound, Maintenance
 
 log = logging.getLogger(__name__)
 
-#: The order of commits. Copies are looked up in the messages of the batches before, and a version of the lake is one of
-#: ``messages``: that table is the last one.
+#: The order of commits. ``messages`` is last: its versions are the versions of the lake, and an interrupted batch must
+#: not find its own messages when it looks up the originals of copies.
 _COMMIT_ORDER = ("events", "samples", "messages")
 
-#: Bytes of files in one batch, and at least in one task of it where that leaves no core idle.
+#: Bytes of the broker's files in one batch (limit) and in one task (minimum).
 BATCH_BYTES, TASK_BYTES = 1 << 30, 64 << 20
 
 
 class Batch(NamedTuple):
-    """One batch that was committed. ``bytes`` of the broker's files, rows by table."""
+    """A committed batch. ``bytes``: bytes read from the broker's files. ``rows``: number of rows by table."""
 
     number: int
     bytes: int
     rows: dict[str, int]
     faults: list[tuple[str, int, str]]
-    lost: int = 0  # files that were deleted before
-    latest: int = 0  # time of its newest row, epoch ms; 0 where it has none
+    lost: int = 0  # files deleted before they were ingested
+    latest: int = 0  # time of the newest row, epoch ms; 0: no rows
 
 
 @dataclass
 class Ingest:
-    """See the module. One at a time for a lake. Methods raise `OSError`, `DirectoryReplaced`, `Busy`, and what Spark
-    raises.
+    """Ingest of one broker. Methods raise `OSError`, `DirectoryReplaced`, `Busy`, and Spark's exceptions.
 
-    Of two at once by mistake one ends with `Busy`, sooner or later, and each message is there once all the same: a
-    batch is begun once (`IntentLog.write`), after the one before it is in all tables, and committed to each table once.
+    A lake has one writer at a time. If two ingests run by mistake, one of them ends with `Busy`. No message is ingested
+    twice: only one process can start a batch (`IntentLog.write`), after all tables have the previous batch, and each
+    table takes a batch once.
     """
 
     spark: Any
     files: DataFiles
     lake: Lake
-    limit: Limit = Limit(bytes=BATCH_BYTES)  # noqa: RUF009 - it is a tuple
+    limit: Limit = Limit(bytes=BATCH_BYTES)  # noqa: RUF009 - a tuple is immutable
     task_bytes: int = TASK_BYTES
-    mark: bool = True  # tell the broker what was ingested
-    name: str = DEFAULT_BROKER  # of the broker
+    mark: bool = True  # record the ingested positions in the retention directory
+    name: str = DEFAULT_BROKER  # name of the broker
     batch_progress: BatchProgress | None = None
 
     def __post_init__(self) -> None:
         self._broker = self.lake.admit(self.name, self.files)
         self._intents = IntentLog(self.lake.state_folder(self._broker))
-        self._last_batch = -1  # the number of a batch
+        self._last_batch = -1  # number of the last batch of this run
 
     def batches(self, *, until: Callable[[], bool] = lambda: False) -> Iterator[Batch]:
-        """All that is there, in batches, beginning with one that an earlier run left half done.
-
-        ``until`` is asked between two batches whether to stop.
-        """
-        self.lake.check_lock()  # also where there is nothing to do: who has lost it must not go on
+        """Ingest all files in batches, first the interrupted batch of an earlier run. Stop before a batch if ``until``
+        returns True."""
+        self.lake.check_lock()  # also without new files: a writer that has lost the lease must end
         last = self._intents.last()
         if last is not None and self._uncommitted(last):
             log.info("completing batch %d of an earlier run", last.number)
             yield self._run_batch(last)
         while not until():
-            self._broker = self.lake.admit(self.name, self.files)  # it may have been begun anew meanwhile
+            self._broker = self.lake.admit(self.name, self.files)  # the directory may have been replaced
             last = self._intents.last()
             if last is not None and last.number != self._last_batch and self._uncommitted(last):
                 raise Busy(f"another process is ingesting: it started batch {last.number} of {self.lake}")
@@ -100,21 +98,21 @@ class Ingest:
             yield self._run_batch(intent)
 
     def has_spark(self) -> bool:
-        """Whether Spark is there still: without its JVM nothing can be tried again."""
+        """Return whether Spark's JVM runs. Without it retries cannot succeed."""
         try:
             return not self.spark.sparkContext._jsc.sc().isStopped()
-        except Exception:  # py4j has no exception of its own for a JVM that has ended
+        except Exception:  # py4j raises exceptions of several types after the end of the JVM
             return False
 
     def left(self) -> int:
-        """Bytes of files that are not in the lake yet."""
+        """Return the number of bytes of the broker's files that are not in the lake."""
         last = self._intents.last()
         start = {} if last is None else last.end
         end = end_positions(self.files, ALL_ENDINGS, start)
         return sum(size for _, size in ranges_between(self.files, ALL_ENDINGS, start, end)[0])
 
     def _uncommitted(self, intent: Intent) -> tuple[str, ...]:
-        """The tables that a batch was not committed to."""
+        """Return the tables that do not have the batch."""
         tables, writer = self.lake.tables.items(), self._broker.writer
         return tuple(name for name, table in tables if table.committed(writer) < intent.number)
 
@@ -134,10 +132,10 @@ class Ingest:
         )
         ranges, lost = ranges_between(self.files, ALL_ENDINGS, intent.start, intent.end)
         size, context = sum(size for _, size in ranges), self.spark.sparkContext
-        # two tasks for a core at most: each of them makes a file for each day and bucket of a table
+        # at most two tasks for each core: each task writes a file for each day and bucket of a table
         least = max(self.task_bytes, -(-size // (2 * int(context.defaultParallelism))))
         parts = task_ranges(ranges, least)
-        Folder(job.copies).remove_all()  # of a run that was killed
+        Folder(job.copies).remove_all()  # left by an interrupted run
         done = TaskOutput()
         self.batch_progress = BatchProgress(self.spark, intent.number, size)
         if parts:
@@ -162,12 +160,12 @@ class Ingest:
         return Batch(intent.number, done.read, done.rows, done.faults, files, _latest(done))
 
     def _originals(self, job: BatchJob, done: TaskOutput) -> TaskOutput:
-        """Of what the broker has written once more, that whose first writing was never ingested."""
+        """Write the copies whose originals were never ingested, as rows of messages."""
         from pyspark.sql.functions import max as most
         from pyspark.sql.functions import min as least
 
         spark, key = self.spark, ["message_id", "queue"]
-        # by their names: one that another process has removed must be missed
+        # listed one by one: reading fails if another process has removed a file
         paths = [spark_url(f"{job.copies}/{name}") for name in done.copied]
         copies = spark.read.parquet(*paths).dropDuplicates(key)
         first, last = copies.agg(least("message_id"), most("message_id")).first()
@@ -183,7 +181,7 @@ class Ingest:
             result.add(TaskOutput.loaded(row.done))
         return result
 
-    # ---- what it tells
+    # ---- records of losses and positions
 
     def _record_losses(self, intent: Intent, lost: list[MissingFiles], done: TaskOutput) -> None:
         lines = [f"{each} deleted before it was ingested" for each in lost]
@@ -203,14 +201,14 @@ class Ingest:
 
 
 def _latest(done: TaskOutput) -> int:
-    """When the newest row is from (epoch ms), by the statistics of the files."""
+    """Return the time of the newest row (epoch ms) by the statistics of the files, 0 without rows."""
     most = (json.loads(file.stats)["maxValues"] for files in done.files.values() for file in files)
     times = (each[name] for each in most for name in ("timestamp", "time") if name in each)
     return max((int(datetime.fromisoformat(time).timestamp() * 1000) for time in times), default=0)
 
 
 class IngestMetrics:
-    """One registry of its own: nothing of the process is in it."""
+    """Prometheus metrics of an ingest. The registry has no metrics of the process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -234,12 +232,12 @@ class IngestMetrics:
         self._vacuumed = counter("vacuumed_files", "Unreferenced files deleted by vacuum.", ["table"])
 
     def serve(self, host: str, port: int) -> int:
-        """Answer ``GET /metrics`` from now on, in a thread; the port. Raises `OSError`."""
+        """Start an HTTP server for ``/metrics`` in a thread. Returns its port. Raises `OSError`."""
         server, _ = start_http_server(port, host, self.registry)
         return int(server.server_port)
 
     def batch(self, batch: Batch, seconds: float) -> None:
-        """A batch was committed."""
+        """Count a committed batch."""
         for name, count in batch.rows.items():
             self._rows.labels(name).inc(count)
         self._bytes.inc(batch.bytes)
@@ -250,41 +248,41 @@ class IngestMetrics:
         self._at.set(time.time())
 
     def lag(self, seconds: float, left: int) -> None:
-        """What is not in the lake yet."""
+        """Set the age of the newest row in seconds, and the number of bytes not yet ingested."""
         self._lag.set(seconds)
         self._left.set(left)
 
     def upkeep(self, name: str, compacted: int, vacuumed: int, files: int = 0) -> None:
-        """Set the number of files of a table, and count files that were compacted and vacuumed."""
+        """Set the number of files of a table, and count compacted and vacuumed files."""
         self._files.labels(name).set(files)
         self._compacted.labels(name).inc(compacted)
         self._vacuumed.labels(name).inc(vacuumed)
 
 
-#: Seconds before the first of several attempts, and the most before any.
+#: Seconds before the first retry, and maximum before any retry.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
-#: What no other attempt changes.
+#: Exceptions that a retry cannot prevent.
 NOT_RETRIED = (DirectoryReplaced, LakeNotFound, OptionError, Busy)
 
 
 @dataclass
 class ContinuousIngest:
-    """See the module. ``stop`` ends it after the batch that is under way."""
+    """Repeated ingest (see the module). ``stop`` ends it after the current batch."""
 
     work: Ingest
     upkeep: Maintenance
     stop: Event
-    interval: float  # seconds between two looks
-    attempts: int  # in a row that may fail
-    on_batch: Callable[[Batch, float], None]  # of each batch, and how long it took
+    interval: float  # seconds between two checks for new files
+    attempts: int  # consecutive failed attempts after which `run` raises
+    on_batch: Callable[[Batch, float], None]  # called with each batch and its duration in seconds
     metrics: IngestMetrics = field(default_factory=IngestMetrics)
-    lag: float = 0.0  # seconds, as of the last batch
-    left: int = 0  # bytes, likewise
+    lag: float = 0.0  # age of the newest row after the last batch, seconds; 0: nothing left
+    left: int = 0  # bytes not yet ingested after the last batch
     _failed: int = 0
 
     def run(self) -> None:
-        """Go on until `stop`. Raises what the last attempt raised."""
+        """Ingest until ``stop`` is set. Raises the exception of the last attempt."""
         while not self.stop.is_set():
             try:
                 self._ingest_batches()
@@ -315,17 +313,17 @@ class ContinuousIngest:
         self._failed = 0
 
     def _maintain(self) -> None:
-        """Upkeep that fails is left for the next time: it holds up no batch."""
+        """Run maintenance that is due. A failure is logged, and does not stop the ingest."""
         try:
             self.upkeep.run_due()
-        except Exception as fault:  # delta-rs has exceptions of many kinds, and none of them matters here
+        except Exception as fault:  # delta-rs raises exceptions of many types, all of them harmless here
             log.warning("maintenance of %s failed: %s; retrying after the next batch", self.work.lake, fault)
         done = self.upkeep.done
         for name, table in self.work.lake.tables.items():
             self.metrics.upkeep(name, done.compacted[name], done.vacuumed[name], len(table.files()))
 
     def _after(self, fault: Exception) -> float:
-        """Seconds until the next attempt. Raises where there is none."""
+        """Return the seconds until the next attempt. Raises ``fault`` if there is none."""
         self._failed += 1
         self.metrics.failures.inc()
         if self._failed >= self.attempts or not self.work.has_spark():

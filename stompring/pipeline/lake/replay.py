@@ -1,8 +1,8 @@
-"""Replay of messages of a lake to a broker: in order for each address, with receipts, each message once.
+"""Replay of messages of a lake to a broker: each message once, with receipts, in order for each address.
 
-Its arguments identify a replay. Its state has the version of the table and the number of parts, so that a killed run
-is resumed: each part after the last message with a known receipt. Messages sent after that are sent again with the
-same duplicate id, and the broker drops them.
+The arguments of a replay identify it. Its state has the version of the table and the number of parts. The next run with
+the same arguments resumes an interrupted replay: each part continues after its last checkpoint. Messages that were sent
+after the checkpoint are sent again with the same duplicate id, and the broker drops them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from .delta import DEFAULT_BROKER
 from .lake import Lake
 from .selection import MessageSelection
 
-#: Messages for which one receipt is asked, and groups of them that may be on their way.
+#: Messages of a group with one receipt, and maximum number of groups without a received receipt.
 RECEIPT_MESSAGES, IN_FLIGHT = 1000, 4
 
-#: Messages and seconds after which a part notes how far it is. More than `id-cache-size` could not be told apart.
+#: Messages and seconds between two checkpoints of a part. The broker recognizes duplicates of at most `id-cache-size`
+#: messages.
 CHECKPOINT_MESSAGES, CHECKPOINT_SECONDS = 4000, 1.0
 
-#: Headers that would have another meaning now, or that the sending makes itself.
+#: Headers that are not replayed: they would have another meaning now, or the replay sets them.
 OMITTED_HEADERS = (
     *("expires", "priority", "persistent", "content-length", "AMQ_SCHEDULED_TIME", "_AMQ_SCHED_DELIVERY"),
     *("AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_CRON"),
@@ -49,22 +50,22 @@ _RESULT = "sent bigint, skipped bigint"
 
 
 class ReplayPlan(NamedTuple):
-    """What is replayed, and how. ``destination`` None: to the address that it came from."""
+    """Arguments of a replay. ``destination`` None: each message goes to its original address."""
 
     choice: MessageSelection
     to: str
     destination: str | None
-    name: str  # for another replay of the same
-    version: int = 0  # of the table
+    name: str  # distinguishes replays with otherwise equal arguments
+    version: int = 0  # version of ``messages`` that is replayed
     parts: int = 1
-    broker: str | None = None  # whose messages; None: all of them, for there are no more brokers
-    at: int | None = None  # the version that was asked for
+    broker: str | None = None  # the broker whose messages are replayed; None: all messages
+    at: int | None = None  # requested version of ``messages``; None: the latest
 
     @property
     def id(self) -> str:
-        """The same for the same request."""
+        """Identifier of the replay, equal for equal arguments."""
         request: list[Any] = [self.choice._asdict(), self.to, self.destination, self.name]
-        if self.broker not in (None, DEFAULT_BROKER):  # replays that began before there were names go on
+        if self.broker not in (None, DEFAULT_BROKER):  # keeps the ids of older replays
             request.append(self.broker)
         if self.at is not None:
             request.append(self.at)
@@ -72,7 +73,8 @@ class ReplayPlan(NamedTuple):
 
 
 class Replay:
-    """One replay of a lake. Methods raise what Spark raises; `run` for a broker that refuses or goes away too."""
+    """A replay of messages of a lake. Methods raise Spark's exceptions; `run` also if the broker rejects a message or
+    closes the connection."""
 
     def __init__(self, spark: Any, lake: Lake, plan: ReplayPlan) -> None:
         lake.require()
@@ -88,14 +90,14 @@ class Replay:
         self.plan = plan
 
     def selected(self) -> Any:
-        """The rows, one for each message and queue. Raises `InvalidCondition`."""
+        """Return the selected rows, one for each message and queue. Raises `InvalidCondition`."""
         messages = self._lake.tables["messages"].frame(self._spark, version=self.plan.version)
         if self.plan.broker is not None:
             messages = messages.where(messages.broker == self.plan.broker)
         return self.plan.choice.of(messages)
 
     def summary(self) -> list[Any]:
-        """By address: how many messages, their bytes, the first and the last time."""
+        """Return for each address the number of messages, their bytes, and the first and last timestamp."""
         from pyspark.sql import functions as F
 
         once = self.selected().select("address", "message_id", "timestamp", F.length("body").alias("size"))
@@ -112,7 +114,7 @@ class Replay:
         return list(rows.orderBy("address").collect())
 
     def run(self, options: SinkOptions, rate: float | None = None) -> tuple[int, int]:
-        """Send them: how many were sent, and how many had been by an earlier run. ``rate`` is messages a second."""
+        """Send the messages. Returns how many this run and how many earlier runs have sent. ``rate``: messages/s."""
         from pyspark.sql.functions import col, concat, lit
 
         plan = self.plan
@@ -133,17 +135,17 @@ class Replay:
 
     @property
     def complete(self) -> int | None:
-        """How many messages it had sent when it came to its end, None where it has not."""
+        """Number of messages that a complete replay has sent, None if it is not complete."""
         document = self._state.load("complete.json")
         return None if document is None else int(document["sent"])
 
     def sent(self) -> int:
-        """How many messages have been sent by now, as far as it is noted."""
+        """Return the number of messages sent, by the last checkpoints."""
         return sum(_checkpoint_of(self._state, part)[1] for part in range(self.plan.parts))
 
 
 def _checkpoint_of(state: Folder, part: int) -> tuple[int, int]:
-    """The number of the last message of a part of which a receipt is known, and how many there were."""
+    """Return the number of the last message of a part's checkpoint (-1: none), and how many messages it counts."""
     document = state.load(f"part-{part}.json")
     return (-1, 0) if document is None else (int(document["message"]), int(document["sent"]))
 
@@ -173,7 +175,7 @@ def _send_part(
 
 
 def _new_rows(batches: Iterator[Any], last: int) -> Iterator[Any]:
-    """Rows of messages behind ``last``, of each message one: they come in the order of their numbers."""
+    """Yield one row of each message after ``last``. The rows are ordered by message number."""
     for batch in batches:
         found = integers_of(batch.column(0), np.int64)
         new = (found > last) & (np.diff(found, prepend=last) > 0)
@@ -184,24 +186,24 @@ def _new_rows(batches: Iterator[Any], last: int) -> Iterator[Any]:
 
 @dataclass
 class _PartSender:
-    """What is under way on one connection."""
+    """The sender of one part."""
 
     state: Folder
     part: int
     connection: Connection
     encoder: SendEncoder
     rate: float | None
-    count: int  # of messages sent, by earlier runs too
+    count: int  # messages sent, including those of earlier runs
 
     def __post_init__(self) -> None:
-        self._waiting: deque[tuple[int, int]] = deque()  # number of the last message, and count, of groups
+        self._waiting: deque[tuple[int, int]] = deque()  # last message and value of ``count`` of each group
         self._began, self._begun_with = time.monotonic(), self.count
         self._checkpoint, self._checkpoint_at = self.count, self._began
         rate = self.rate
         self._group = RECEIPT_MESSAGES if rate is None else max(1, min(RECEIPT_MESSAGES, int(rate / 10)))
 
     def send(self, rows: Any) -> None:
-        """Rows that are encoded at once, in groups whose last frame asks for a receipt."""
+        """Encode rows, and send them in groups. The last frame of each group has a ``receipt`` header."""
         numbers = integers_of(rows.column(0), np.int64)
         ends = [*range(self._group, len(rows), self._group), len(rows)]
         receipts = strings(
@@ -224,12 +226,13 @@ class _PartSender:
                 time.sleep(max(ahead, 0))
 
     def finish(self) -> None:
-        """All has arrived."""
+        """Wait for all receipts, and close the connection."""
         self._settle(0)
         self.connection.close()
 
     def _settle(self, most: int, unsent: int = 0) -> None:
-        """Wait until no more than ``most`` groups are on their way; ``unsent`` receipts have not been asked for yet."""
+        """Wait until at most ``most`` groups lack a receipt. Write a checkpoint if it is due. ``unsent``: groups that
+        have a receipt id but are not sent yet."""
         self.connection.await_receipts(most + unsent)
         known = None
         while len(self._waiting) > most:
