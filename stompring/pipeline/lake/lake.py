@@ -1,13 +1,9 @@
-"""A lake: its tables, the state of ingests and replays, and the lease of its writer.
+"""A lake: its tables, its folder with the state of ingests and replays, the lease of its writer, and its maintenance.
 
-One writer at a time for a lake on object storage: a lease, an object that its owner renews.
-
-A killed owner no longer renews it, and the next process takes it over. No clocks are compared: a waiting process
-watches the object for the duration of the lease. An owner that was paused finds that the lease was taken over, and
-ends. What it does in the moment before that does no harm either: a batch is begun by one
-process alone (`Folder.create`), and a table takes each batch once (`LakeTable.commit`).
-
-A lake: its tables, the folder with the state of ingests and replays, and the plan of each batch.
+A lake on object storage has one writer at a time: the owner of a lease, an object that the owner renews. If the owner
+is killed, the next process takes the lease over. That process watches the object for the duration of the lease instead
+of comparing clocks. A paused owner ends when it finds that another process has taken over. Its writes before that are
+harmless: only one process can start a batch (`Folder.create`), and a table takes each batch once (`LakeTable.commit`).
 """
 
 from __future__ import annotations
@@ -62,19 +58,19 @@ from .views import Views
 
 log = logging.getLogger(__name__)
 
-#: Seconds without a renewal after which another process takes over; how many renewals there are in that time.
+#: Duration of a lease in seconds, and number of renewals in this time.
 LEASE_SECONDS, RENEWALS = 30.0, 3
 
 _LEASE_NAME = "ingest.lease"
 
 
 class LeaseLost(Busy):
-    """Another process has taken over; this one must write no more."""
+    """Another process may have taken over the lease: this process must stop writing."""
 
 
 @dataclass
 class Lease:
-    """See the module. Methods raise `OSError` for a store that does not answer."""
+    """A lease on object storage (see the module). Methods raise `OSError` for failures of the storage."""
 
     _objects: ObjectStore
     _seconds: float
@@ -82,7 +78,7 @@ class Lease:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _tag: str = ""
-    _renewed: float = 0.0  # by the clock
+    _renewed: float = 0.0  # time of the last renewal, by `clock`
     _lost: str | None = None
 
     def __post_init__(self) -> None:
@@ -93,11 +89,11 @@ class Lease:
             "seconds": self._seconds,
             "renewal": 0,
         }
-        self._mutex = Lock()  # between the thread that renews and who checks
+        self._mutex = Lock()  # held by the renewing thread, `check` and `release`
 
     @contextmanager
     def acquired(self) -> Iterator[Callable[[], None]]:
-        """While it is held and renewed; gives what checks that it still is (`check`). Raises `Busy`."""
+        """Hold and renew the lease in a ``with`` block. Yields `check`. Raises `Busy`."""
         self.acquire()
         over = Event()
         renewing = Thread(target=self._renew_until, args=(over,), name="lease", daemon=True)
@@ -110,7 +106,7 @@ class Lease:
             self.release()
 
     def acquire(self) -> None:
-        """Take it, at once or when its owner is dead. Raises `Busy`."""
+        """Acquire the lease when it is free or expires. Raises `Busy` if its owner renews it."""
         while True:
             with suppress(FileExistsError):
                 self._put(None)
@@ -128,7 +124,7 @@ class Lease:
             return
 
     def _put(self, tag: str | None) -> None:
-        """Write it, in place of the version with a tag, None for a new one. Raises `FileExistsError`."""
+        """Replace the object's version ``tag``, or create the object (None). Raises `FileExistsError`."""
         began, data = self.clock(), json.dumps(self._about).encode()
         if tag is None:
             self._tag = self._objects.create(self._name, data)
@@ -137,7 +133,7 @@ class Lease:
         self._renewed = began
 
     def _read(self) -> tuple[dict[str, Any], str]:
-        """Return the lease and the tag of its version. A damaged lease has an unknown owner, and expires as others do.
+        """Return the lease and the tag of its version. A damaged lease has an unknown owner and expires as usual.
         Raises `FileNotFoundError`."""
         data, tag = self._objects.read(self._name)
         with suppress(ValueError):
@@ -146,7 +142,7 @@ class Lease:
         return {"owner": "?"}, tag
 
     def _wait_for_end(self, about: dict[str, Any], tag: str) -> None:
-        """Until the version with this tag was there so long that its owner must be dead. Raises `Busy`."""
+        """Wait until the version ``tag`` of the lease expires. Raises `Busy` if it changes before."""
         seconds = float(about.get("seconds", self._seconds))
         deadline = self.clock() + seconds
         log.info("waiting up to %g s for %s to renew its lease", seconds, _owner_of(about))
@@ -166,15 +162,15 @@ class Lease:
         return Busy(f"another process {doing}: {owner} holds {self._objects.url}/{self._name}")
 
     def check(self) -> None:
-        """Raises `LeaseLost` where another process may have taken over. To be called before each write."""
+        """Raise `LeaseLost` if another process may have taken over. Call this before each write."""
         with self._mutex:
             if self._lost is None and self.clock() - self._renewed > self._seconds:
-                self._renew()  # this process was stopped for a while
+                self._renew()  # this process was paused
             if self._lost is not None:
                 raise LeaseLost(self._lost)
 
     def release(self) -> None:
-        """Let the next one have it at once, if it is still this one's."""
+        """Release the lease unless it is lost. The next process need not wait for its expiry."""
         with self._mutex:
             if self._lost is not None:
                 return
@@ -198,7 +194,7 @@ class Lease:
                     return
 
     def _renew(self) -> None:
-        self._about["renewal"] += 1  # so that each version has a tag of its own
+        self._about["renewal"] += 1  # gives each version a different tag
         began = self.clock()
         try:
             self._put(self._tag)
@@ -207,7 +203,7 @@ class Lease:
             if about.get("owner") != self._about["owner"]:
                 self._lost = f"lost the lease: {_owner_of(about)} took it over"
                 return
-            self._tag, self._renewed = tag, began  # it was written, and the answer was lost on its way
+            self._tag, self._renewed = tag, began  # the write succeeded, and its response was lost
 
 
 def _owner_of(about: dict[str, Any]) -> str:
@@ -216,12 +212,12 @@ def _owner_of(about: dict[str, Any]) -> str:
 
 _FOLDER = "batches"
 
-#: How many are kept.
+#: Number of retained intents.
 RETAINED_INTENTS = 20
 
 
 class Intent(NamedTuple):
-    """Batch ``number``: what is between two positions."""
+    """The plan of a batch: its number and its range of positions."""
 
     number: int
     start: Positions
@@ -230,12 +226,12 @@ class Intent(NamedTuple):
 
 @dataclass
 class IntentLog:
-    """Those of one lake, the last one first to be asked for."""
+    """The intents of one broker of a lake, a file each."""
 
     _state: Folder
 
     def last(self) -> Intent | None:
-        """The newest one, None before the first. Raises `ValueError` for a file that cannot be read."""
+        """Return the newest intent, None if there is none. Raises `ValueError` for a damaged file."""
         names = self._names()
         if not names:
             return None
@@ -248,7 +244,7 @@ class IntentLog:
             raise ValueError(f"cannot read {self._state}/{names[-1]}: {fault!r}") from None
 
     def write(self, intent: Intent) -> None:
-        """Remember one, for good when this returns. Raises `Busy` where another process has begun the same batch."""
+        """Write an intent durably. Raises `Busy` if another process has started the same batch."""
         document = {
             "version": 1,
             "batch": intent.number,
@@ -270,12 +266,11 @@ _COLUMNS = ("message_id", "queue", "timestamp")
 
 
 def check_content(table: LakeTable, broker: str, files: DataFiles, positions: Positions) -> None:
-    """Look up messages of the newest file that was ingested wholly and has some.
+    """Check that the lake has the messages of the newest file with messages before ``positions``.
 
-    ``positions`` are those up to which the lake has the directory. Raises `DirectoryReplaced` where the lake has
-    others.
+    ``positions``: end positions of the broker in the lake. Raises `DirectoryReplaced` if messages are missing.
     """
-    end_positions(files, ALL_ENDINGS, positions)  # it goes as far as that
+    end_positions(files, ALL_ENDINGS, positions)  # raises if the directory ends before the positions
     every = files.every(ENDINGS["messages"])
     for one in sorted(every, key=lambda one: (one.folder == "journal", one.number), reverse=True):
         if one.number >= positions.get(one.folder, START).number or not (found := _messages(files, one.name)):
@@ -305,27 +300,27 @@ def _rows(messages: Any) -> set[tuple[Any, ...]]:
     return set(zip(*(messages.column(name).to_pylist() for name in _COLUMNS), strict=True))
 
 
-#: Below a lake, beside its tables.
+#: Folder of the state, in the folder of the lake.
 STATE = "_stompring"
 
 _LAKE_FILE = "lake.json"
 
-#: A restore that is under way.
+#: File with the plan of a restore, until it is complete.
 _RESTORE_FILE = "restore.json"
 
-#: Of ``lake.json``. The tables of version 1 had no column ``broker``, those of version 2 had ``certain`` in ``events``.
+#: Version of a lake. Version 1 had no column ``broker``, version 2 had a column ``certain`` in ``events``.
 VERSION = 3
 
 
 class LakeNotFound(PipelineError):
-    """There is none where one was looked for, or none that this version of stompring can use."""
+    """The location has no lake, a damaged one, or one of a version that this stompring does not support."""
 
 
 class Lake:
-    """See the module. Opens nothing until it is asked."""
+    """A lake. The constructor does not access the storage."""
 
     def __init__(self, where: str) -> None:
-        """``where`` as `storage.resolve_location` gives it."""
+        """``where``: result of `storage.resolve_location`."""
         self.folder = Folder(where)
         self.state = self.folder.folder(STATE)
         self._check: Callable[[], None] | None = None
@@ -336,18 +331,18 @@ class Lake:
         return self.folder.where
 
     def create(self, buckets: int = BUCKETS) -> None:
-        """Make what is not there of it. Raises `LakeNotFound` for one that this version of stompring cannot use."""
+        """Create the missing parts of the lake. Raises `LakeNotFound` if a damaged or unsupported lake exists."""
         if self.state.exists(_LAKE_FILE):
             self.require()
         for table in self.tables.values():
             if not table.exists():
                 table.create(buckets)
         if not self.state.exists(_LAKE_FILE):
-            with suppress(FileExistsError):  # another process has made it meanwhile
+            with suppress(FileExistsError):  # another process has created it in the meantime
                 self.state.create(_LAKE_FILE, _document(uuid4().hex, {}))
 
     def require(self) -> dict[str, Any]:
-        """What ``lake.json`` says. Raises `LakeNotFound` where there is none, and where it is of another version."""
+        """Return the contents of ``lake.json``. Raises `LakeNotFound` if it is missing, damaged or unsupported."""
         location = f"{self.state}/{_LAKE_FILE}"
         try:
             about = self.state.load(_LAKE_FILE)
@@ -372,11 +367,11 @@ class Lake:
 
     @cached_property
     def id(self) -> str:
-        """What names it to the broker."""
+        """Identifier of the lake in the broker's record of ingested positions."""
         return str(self.require()["id"])
 
     def brokers(self) -> dict[str, Broker]:
-        """The brokers that were ingested into it, by their names. Raises `LakeNotFound`."""
+        """Return the brokers of the lake by name. Raises `LakeNotFound`."""
         about = self.require()
         try:
             return {name: Broker.loaded(name, entry) for name, entry in sorted(about["brokers"].items())}
@@ -384,9 +379,9 @@ class Lake:
             raise LakeNotFound(f"{self.state}/{_LAKE_FILE} is damaged: {fault!r}") from None
 
     def broker(self, name: str | None) -> str | None:
-        """The name of the broker that is meant: without one the only broker, None where there is none yet.
+        """Return ``name``, or the name of the only broker. None: the lake has no brokers.
 
-        Raises `UnknownBroker` for a name that the lake does not know, and where none is given and there are several.
+        Raises `UnknownBroker` for an unknown name, and if the caller gives no name and the lake has several brokers.
         """
         names = list(self.brokers())
         if name is None and len(names) > 1:
@@ -397,19 +392,19 @@ class Lake:
         return name or next(iter(names), None)
 
     def remove_copies(self) -> None:
-        """What ingests that ended too early have left behind: for who has `locked` it."""
+        """Delete files with copies that interrupted ingests have left. The caller has `locked` the lake."""
         for broker in self.brokers().values():
             self.state_folder(broker).remove_all("copies")
 
     def state_folder(self, broker: Broker) -> Folder:
-        """What an ingest of a broker must remember."""
+        """Return the folder with the state of a broker's ingest."""
         return self.state.folder(broker.state)
 
     def admit(self, name: str, files: DataFiles) -> Broker:
-        """The broker of this name, whose data directory is ``files``: for who has `locked` the lake.
+        """Return the broker of a data directory, and record its identity. The caller has `locked` the lake.
 
-        It is remembered by its identity. Raises `OptionError` for what is no data directory, and `DirectoryReplaced`
-        for another one than the lake knows under this name.
+        Completes an interrupted restore first. Raises `OptionError` if ``files`` is not a data directory, and
+        `DirectoryReplaced` if the directory is not the one that the lake has for ``name``.
         """
         self.complete_restore()
         identity, brokers = files.identity(), self.brokers()
@@ -428,10 +423,10 @@ class Lake:
 
     @contextmanager
     def locked(self, seconds: float = LEASE_SECONDS) -> Iterator[None]:
-        """While one process writes to it no other does: by a lock on this machine, by a lease on S3. Raises `Busy`.
+        """Hold the writer's lock of the lake: a file lock on a local folder, a lease on S3. Raises `Busy`.
 
-        ``seconds`` is how long the lease holds when its owner is killed. Where there is neither, a second process is
-        found out later, when it begins a batch that this one has begun.
+        ``seconds``: duration of the lease. Other storage has no lock: there a second writer fails later, when it starts
+        a batch that this process has started.
         """
         with self._exclusive("lake", _LEASE_NAME, seconds) as self._check:
             try:
@@ -440,16 +435,16 @@ class Lake:
                 self._check = None
 
     def rewriting(self) -> AbstractContextManager[object]:
-        """While one process puts files in place of others (a compaction, a restore) no other does. Raises `Busy`.
+        """Hold the lock for replacing files (compaction, restore). Raises `Busy`.
 
-        An ingest goes on meanwhile: it only adds files.
+        An ingest does not need this lock: it only adds files.
         """
         return self._exclusive("rewrite", "rewrite.lease")
 
     def _exclusive(
         self, lock: str, lease: str, seconds: float = LEASE_SECONDS
     ) -> AbstractContextManager[Callable[[], None] | None]:
-        """While this process has a lock or a lease; gives what checks that it still has the lease."""
+        """Return a context manager that holds a lock or a lease. It yields `Lease.check` for a lease, else None."""
         if self.state.local is not None:
             return ingesting(self.state.local, lock)
         if self.state.objects is not None:
@@ -457,12 +452,12 @@ class Lake:
         return nullcontext()
 
     def check_lock(self) -> None:
-        """Raises `LeaseLost` where this process holds it no more."""
+        """Raise `LeaseLost` if this process no longer holds the lease of `locked`."""
         if self._check is not None:
             self._check()
 
     def losses(self) -> list[str]:
-        """What could not be ingested, told once for each batch."""
+        """Return a line for each file, or part of a file, that ingests could not read."""
         found: list[str] = []
         brokers = self.brokers()
         for broker in brokers.values():
@@ -473,11 +468,11 @@ class Lake:
         return found
 
     def bytes(self) -> int:
-        """The size of its tables' files."""
+        """Return the total size of the tables' files in bytes."""
         return sum(table.bytes() for table in self.tables.values() if table.exists())
 
     def _ingested(self, broker: Broker) -> Positions:
-        """Up to where the messages of a broker are in the lake."""
+        """Return the positions before which ``messages`` has all messages of a broker."""
         last = IntentLog(self.state_folder(broker)).last()
         if last is None:
             return {}
@@ -486,10 +481,8 @@ class Lake:
     # ---- versions
 
     def versions(self, version: int | None, time: int | None) -> dict[str, int] | None:
-        """The versions of the tables that belong to a version of ``messages``, or to the last one at a time (epoch ms).
-
-        None where neither is given. Raises `VersionNotFound`, `LakeNotFound`.
-        """
+        """Return the versions of all tables that belong to a version of ``messages``, or to its last version at
+        ``time`` (epoch ms). None if both are None. Raises `VersionNotFound`, `LakeNotFound`."""
         self.require()
         if version is None and time is None:
             return None
@@ -509,7 +502,7 @@ class Lake:
             )
         time = messages[version].time
         versions = {"messages": version}
-        for name, one in known.items():  # an ingest commits to them before it does to ``messages``
+        for name, one in known.items():  # an ingest commits to ``messages`` last
             versions[name] = max(
                 (each.version for each in one.values() if each.time <= time), default=min(one)
             )
@@ -521,10 +514,10 @@ class Lake:
         return versions
 
     def restore(self, versions: Mapping[str, int]) -> None:
-        """Let the tables be as they were at some versions: for who has `locked` the lake.
+        """Restore versions of the tables. The caller has `locked` the lake.
 
-        What was ingested since is ingested again by the next ingest, as far as the broker still has it. What is to be
-        done is written down first; after a crash the next writer completes it. Raises `VersionNotFound`.
+        The next ingest reads the broker's later files again, as far as they still exist. A plan is written first: after
+        a crash the next writer completes the restore. Raises `VersionNotFound`.
         """
         self.complete_restore()
         done = ingested_until(self.tables["messages"], versions["messages"])
@@ -534,7 +527,7 @@ class Lake:
         self.complete_restore()
 
     def complete_restore(self) -> None:
-        """Do what is left of a restore that was cut short: for who has `locked` the lake."""
+        """Complete an interrupted restore, if there is one. The caller has `locked` the lake."""
         plan = self.state.load(_RESTORE_FILE)
         if plan is None:
             return
@@ -543,7 +536,7 @@ class Lake:
                 self.check_lock()
                 self.tables[name].restore(int(plan["tables"][name]))
         for name, broker in self.brokers().items():
-            # a batch without anything, above all that were committed: what comes behind it begins where the table ends
+            # an empty batch after all committed ones: the next batch starts at its end
             intents = IntentLog(self.state_folder(broker))
             last = intents.last()
             committed = [table.committed(broker.writer) for table in self.tables.values()]
@@ -555,7 +548,8 @@ class Lake:
         log.info("lake %s: restored to version %d", self, plan["tables"]["messages"])
 
     def _mark(self, broker: Broker, begin: Positions) -> None:
-        """Let the broker keep what is to be ingested again, where its retained files are in its data directory."""
+        """Reset the ingested positions in the broker's retention directory, so that it keeps files to be ingested
+        again. Only for a retention directory in the data directory."""
         directory = None if broker.data is None else Folder(f"{broker.data}/{RETENTION}").local
         try:
             if directory is not None and self.id in read_ingested(directory):
@@ -570,12 +564,12 @@ class Lake:
     # ---- reading
 
     def frames(self, spark: Any, *, versions: Mapping[str, int] | None = None) -> dict[str, Any]:
-        """A DataFrame for each table, as it is at this moment or was at some versions. Raises `LakeNotFound`."""
+        """Return a DataFrame for each table, at the latest version or at ``versions``. Raises `LakeNotFound`."""
         self.require()
         return {name: table.frame(spark, (versions or {}).get(name)) for name, table in self.tables.items()}
 
     def register(self, spark: Any, versions: Mapping[str, int] | None = None) -> None:
-        """Let SQL know the tables and views by their names."""
+        """Register the tables and views under their names for Spark's SQL."""
         for name, frame in self.frames(spark, versions=versions).items():
             frame.createOrReplaceTempView(name)
         for view in self.views.every():
@@ -583,21 +577,21 @@ class Lake:
 
 
 def _document(identifier: str, brokers: Mapping[str, Broker]) -> bytes:
-    """``lake.json``."""
+    """Return the contents of ``lake.json``."""
     entries = {name: brokers[name].dumped() for name in sorted(brokers)}
     return json.dumps({"version": VERSION, "id": identifier, "brokers": entries}, indent=1).encode()
 
 
-#: Bytes of the files that compaction makes, about. Smaller than half of that is small.
+#: Approximate bytes of a compacted file. A file below half of this size is small.
 TARGET_BYTES = 128 << 20
 
-#: Seconds between two times that files of no use are looked for.
+#: Seconds between two runs of vacuum.
 VACUUM_INTERVAL = 3600.0
 
 
 @dataclass
 class MaintenanceCounts:
-    """What upkeep has done, by table: files that were put together, and files that were deleted."""
+    """Numbers of files by table that compaction replaced and that vacuum deleted."""
 
     compacted: Counter[str] = field(default_factory=Counter)
     vacuumed: Counter[str] = field(default_factory=Counter)
@@ -605,17 +599,17 @@ class MaintenanceCounts:
 
 @dataclass
 class Maintenance:
-    """See the module. None for a rule switches it off."""
+    """Maintenance of a lake's tables: compaction and vacuum."""
 
     lake: Lake
-    small_files: int | None  # more of them in one partition of a table are put together
-    hours: int | None  # for which a file must have been of no use
+    small_files: int | None  # compact a day or a view with more of them; None: no compaction
+    hours: int | None  # vacuum files unreferenced for this time; None: no vacuum
     now: Callable[[], float] = time.monotonic
-    done: MaintenanceCounts = field(default_factory=MaintenanceCounts)  # the last time
-    _looked: float | None = None
+    done: MaintenanceCounts = field(default_factory=MaintenanceCounts)  # by the last `run_due`
+    _looked: float | None = None  # time of the last vacuum, by `now`
 
     def run_due(self) -> None:
-        """Do what is due. Raises `OSError` and what delta-rs raises: nothing is half done then."""
+        """Run the maintenance that is due. Raises `OSError` and delta-rs's exceptions; the tables stay consistent."""
         self.done = MaintenanceCounts()
         if self.small_files is not None:
             for table in self.lake.tables.values():
@@ -627,7 +621,7 @@ class Maintenance:
                     self._compact(view, f"view {view.name}")
         if self.hours is not None and (self._looked is None or self.now() - self._looked >= VACUUM_INTERVAL):
             self._looked = self.now()
-            self.lake.check_lock()  # it would delete what another process is about to commit
+            self.lake.check_lock()  # vacuum would delete files that another writer is about to commit
             for name, table in self.lake.tables.items():
                 keep = list(needed_versions(self.lake)) if name == "messages" else []
                 gone = len(table.vacuum(self.hours, dry_run=False, keep=keep))
@@ -644,7 +638,7 @@ class Maintenance:
 
 
 def days_to_compact(table: LakeTable, most: int) -> list[str]:
-    """The days of which some partition has more small files than that."""
+    """Return the days with a partition that has more than ``most`` small files."""
     counts = Counter(
         (str(file[f"partition.{DATE}"]), file[f"partition.{BUCKET}"])
         for file in table.actions().to_pylist()
@@ -654,7 +648,7 @@ def days_to_compact(table: LakeTable, most: int) -> list[str]:
 
 
 def needed_versions(lake: Lake) -> Iterator[int]:
-    """The versions of ``messages`` that replays which are not complete go on with."""
+    """Yield the versions of ``messages`` that incomplete replays need."""
     for name in [one.name for one in lake.state.entries("replays", deep=True)]:
         replay, _, file = name.rpartition("/")
         if file == "plan.json" and not lake.state.exists(f"{replay}/complete.json"):
