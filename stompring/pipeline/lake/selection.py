@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 
 class InvalidCondition(PipelineError):
-    """A condition is neither SQL over the columns nor a selector; the text tells both reasons."""
+    """A condition is neither SQL over the columns nor a selector. The text has both errors."""
 
 
 class MessageSelection(NamedTuple):
-    """``where`` is a condition in SQL over the columns of ``messages``, or a selector as for a queue's filter.
+    """Criteria for messages of a lake.
 
-    It is SQL where all its names are columns, else a selector. ``since`` <= timestamp < ``until``, epoch ms.
-    ``addresses`` are patterns with ``*`` and ``#``.
+    ``where``: an SQL condition over the columns of ``messages``, or a selector (if it is not valid SQL over them).
+    ``since`` <= timestamp < ``until``, epoch ms. ``addresses``: patterns with ``*`` and ``#``.
     """
 
     where: str | None = None
@@ -33,7 +33,7 @@ class MessageSelection(NamedTuple):
     addresses: tuple[str, ...] = ()
 
     def of(self, messages: Any) -> Any:
-        """The rows of a DataFrame that are meant. Raises `InvalidCondition`."""
+        """Return the selected rows of the DataFrame ``messages``. Raises `InvalidCondition`."""
         from pyspark.sql.functions import col, lit
 
         for limit, compare in ((self.since, ge), (self.until, lt)):
@@ -46,14 +46,14 @@ class MessageSelection(NamedTuple):
 
 
 def address_condition(addresses: Sequence[str]) -> Any:
-    """What is true for rows of a DataFrame whose address matches one of some patterns."""
+    """Return a Spark condition: the address of a row matches one of the patterns."""
     from pyspark.sql.functions import col, concat, lit
 
     return concat(col("address"), lit(".")).rlike(f"^(?:{'|'.join(map(_pattern_regex, addresses))})$")
 
 
 def _pattern_regex(address: str) -> str:
-    """``*`` is one word, ``#`` any number of them, as in address-settings (`Pattern`)."""
+    """Return the regular expression of a pattern as in address-settings: ``*`` one word, ``#`` any number of words."""
     some = {"*": r"[^.]*\.", "#": r"(?:[^.]*\.)*"}
     return "".join(some.get(word, "".join(map(_literal, word)) + r"\.") for word in address.split("."))
 
@@ -67,7 +67,7 @@ def _where(messages: Any, text: str) -> Any:
 
     try:
         selected = messages.where(text)
-        selected.schema  # noqa: B018 - Spark looks at the names now
+        selected.schema  # noqa: B018 - Spark resolves the names now
         return selected
     except (AnalysisException, ParseException) as reason:
         sql = str(reason).partition("\n")[0]
@@ -82,7 +82,7 @@ def _where(messages: Any, text: str) -> Any:
 
 
 def _selected(selector: str, batches: Iterator[Any]) -> Iterator[Any]:
-    """The rows that a selector is true for. Called in tasks."""
+    """Yield the rows that match a selector. Called in tasks."""
     matches = compile_selector(selector).matches
     for batch in batches:
         rows = rows_where([matches(SelectableRow(row)) for row in batch.to_pylist()], batch)
@@ -91,14 +91,14 @@ def _selected(selector: str, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 class SelectableRow:
-    """A row as a selector sees a message."""
+    """A row of ``messages`` as a message for selectors."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
         self._row = row
         self._headers = dict(row["headers"] or ())
 
     def get_property(self, name: str) -> str | int | float | bool | None:
-        """A header, or what the broker calls by a name of its own."""
+        """Return the value of a header or of a system property, None if there is none."""
         name = _OTHER_NAMES.get(name, name)
         if name in _SYSTEM:
             found: str | int | None = _SYSTEM[name](self._row)
@@ -106,7 +106,7 @@ class SelectableRow:
         return self._headers.get(name)
 
     def get_body(self) -> bytes:
-        """The body."""
+        """Return the body of the message."""
         return bytes(self._row["body"] or b"")
 
 
@@ -114,7 +114,7 @@ def _milliseconds(time: datetime | None) -> int:
     return 0 if time is None else round(time.timestamp() * 1000)
 
 
-#: Properties that are not headers.
+#: System properties, which are not headers.
 _SYSTEM: dict[str, Any] = {
     "AMQPriority": lambda row: row["priority"],
     "AMQTimestamp": lambda row: _milliseconds(row["timestamp"]),
@@ -127,7 +127,7 @@ _SYSTEM: dict[str, Any] = {
     "JMSMessageID": lambda row: str(row["message_id"]),
 }
 
-#: Properties that are the same as others of `_SYSTEM`, or as headers.
+#: Synonyms of system properties and headers.
 _OTHER_NAMES = {
     "JMSPriority": "AMQPriority",
     "JMSTimestamp": "AMQTimestamp",

@@ -1,16 +1,12 @@
-"""Views of a lake: their definitions, the schemas of bodies, and the tables with their rows.
+"""Views of a lake: messages of some addresses with columns computed from their headers and bodies.
 
-Columns of a view: their types, schemas (JSON Schema, Avro, inferred from bodies), and decoding bodies by them.
+A view is a file, ``_stompring/views/NAME.json``. `ViewRows` computes its rows for Spark (`View.frame`), DuckDB
+(`View.stream`) and `View.refresh`. A materialized view has a Delta table, ``views/NAME``. Each refresh adds the rows of
+new messages in one commit with the version of ``messages``, so that repeating an interrupted refresh duplicates no row.
 
-A type is data that JSON can carry: a name of `SCALARS`, or ``{"array": T}``, ``{"map": T}`` (keys are strings),
-``{"decimal": [precision, scale]}``, ``{"struct": [{"name", "type", "required", "null"}]}``.
-
-Views of a lake: messages of some addresses with columns made of their headers and bodies.
-
-A view is a file, ``_stompring/views/NAME.json``. The same code (`ViewRows`) computes its rows for Spark (`View.frame`),
-DuckDB (`View.source`) and `View.refresh`. A materialized view has a Delta table, ``views/NAME``. Each refresh adds the
-rows of new messages in one commit that names the version of ``messages``: an interrupted refresh is repeated, and
-nothing is there twice.
+The schema of bodies is a JSON Schema, an Avro schema, or inferred from bodies. The type of a column is a JSON value: a
+name of `SCALARS`, or ``{"array": T}``, ``{"map": T}`` (keys are strings), ``{"decimal": [precision, scale]}``,
+``{"struct": [{"name", "type", "required", "null"}]}``.
 """
 
 from __future__ import annotations
@@ -47,7 +43,7 @@ from .selection import SelectableRow, address_condition
 
 Type = Any
 
-#: Of a struct: the name, the type, and whether the value may be missing or null.
+#: Fields of a struct: name, type, whether the value is required, and whether it may be null.
 Fields = list[dict[str, Any]]
 
 DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)?")
@@ -55,11 +51,11 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class TypeMismatch(ValueError):
-    """A value is none of its column's type; the text begins with its place."""
+    """A value does not have the type of its column. The text begins with the path of the value."""
 
 
 def arrow_type(type_: Type) -> Any:
-    """A type, as Arrow has it."""
+    """Return the Arrow type."""
     if isinstance(type_, str):
         return SCALARS[type_][0]
     ((kind, inner),) = type_.items()
@@ -73,7 +69,7 @@ def arrow_type(type_: Type) -> Any:
 
 
 def convert(type_: Type, value: Any, pointer: str) -> Any:
-    """A value of JSON or Avro, as Arrow takes it. Raises `TypeMismatch`."""
+    """Convert a JSON or Avro value for an Arrow array. ``pointer``: path of the value. Raises `TypeMismatch`."""
     if value is None:
         return None
     if isinstance(type_, str):
@@ -89,12 +85,12 @@ def convert(type_: Type, value: Any, pointer: str) -> Any:
         every = value.items()
         return [(_string(key, pointer), convert(inner, each, f"{pointer}/{key}")) for key, each in every]
     if kind == "decimal":
-        return value  # only Avro has them, and its reader has made them
+        return value  # the Avro reader has decoded it
     return convert_struct(inner, value, pointer)
 
 
 def convert_struct(fields: Sequence[Mapping[str, Any]], value: Any, pointer: str) -> dict[str, Any]:
-    """An object's values by the fields of a struct; others are left out. Raises `TypeMismatch`."""
+    """Convert an object to a struct. Members without a field are omitted. Raises `TypeMismatch`."""
     if not isinstance(value, dict):
         raise _mismatch(value, "not an object", pointer)
     found: dict[str, Any] = {}
@@ -116,7 +112,7 @@ def _mismatch(value: Any, what: str, pointer: str) -> TypeMismatch:
 
 def _string(value: Any, pointer: str) -> str:
     if not isinstance(value, str):
-        if isinstance(value, UUID):  # of Avro
+        if isinstance(value, UUID):  # from Avro
             return str(value)
         raise _mismatch(value, "not a string", pointer)
     try:
@@ -156,7 +152,7 @@ def _number(value: Any, pointer: str) -> float:
 
 
 def _instance(kind: type, what: str, parse: Callable[[str], Any] | None = None) -> Any:
-    """Return a converter that takes values of a class, and texts that ``parse`` converts."""
+    """Return a converter of instances of a class, and of texts that ``parse`` accepts."""
 
     def instance(value: Any, pointer: str) -> Any:
         if isinstance(value, kind):
@@ -182,8 +178,8 @@ def _date(text: str) -> date:
     return date.fromisoformat(text)
 
 
-#: What is in a column of one value, by Arrow, and what converts a value. ``json`` is a string: any value, as JSON where
-#: it is none.
+#: Arrow type and converter of each scalar type. ``json`` is a string column for values of any type: a string as it is,
+#: other values as JSON.
 SCALARS: Mapping[str, tuple[Any, Callable[[Any, str], Any]]] = {
     "string": (pa.string(), _string),
     "json": (pa.string(), _json_text),
@@ -198,24 +194,24 @@ SCALARS: Mapping[str, tuple[Any, Callable[[Any, str], Any]]] = {
 }
 
 
-#: More names than these are no columns: names of such an object are data.
+#: Maximum number of fields of an object. In a larger one the names are data.
 MAX_FIELDS = 1000
 
-#: Objects within objects.
+#: Maximum depth of nested types.
 MAX_DEPTH = 32
 
 Decoder = Callable[[bytes], Any]
 
 
 class InvalidSchema(PipelineError):
-    """A schema that no columns can be made of; the text begins with the place in it."""
+    """A schema that does not define columns. The text begins with a path in the schema."""
 
 
 # ---- JSON Schema
 
 
 def from_json_schema(text: bytes) -> Fields:
-    """Fields of a JSON Schema whose values are objects. Raises `InvalidSchema`."""
+    """Return the fields of a JSON Schema of an object. Raises `InvalidSchema`."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as reason:
@@ -228,7 +224,7 @@ def from_json_schema(text: bytes) -> Fields:
 
 @dataclass
 class _JsonSchema:
-    """A schema at some depth. ``_within`` has an item for each level above: a reference, or an empty text."""
+    """A schema at some depth. ``_within`` has an item for each outer level: its ``$ref``, or an empty text."""
 
     _document: Any
     _within: tuple[str, ...] = ()
@@ -237,7 +233,7 @@ class _JsonSchema:
         return _JsonSchema(self._document, (*self._within, reference))
 
     def type(self, schema: Any, pointer: str) -> tuple[Type, bool]:
-        """The type, and whether null is allowed."""
+        """Return the type, and whether null is allowed."""
         if schema is True or schema == {}:
             return "json", True
         if not isinstance(schema, dict):
@@ -340,7 +336,7 @@ _NAMES = {
 }
 
 
-#: What JSON Schema calls a kind of values (`_kind`), where that is another word.
+#: JSON Schema types of the kinds of values (`_kind`) whose names differ.
 _SCHEMA_NAMES = {
     "long": "integer",
     "large": "integer",
@@ -351,7 +347,7 @@ _SCHEMA_NAMES = {
 
 
 def check_names(names: Iterable[str], pointer: str) -> None:
-    """SQL does not tell capitals from small letters. Raises `InvalidSchema`."""
+    """Raise `InvalidSchema` for an empty name, too many names, or names that differ only in case, which SQL ignores."""
     seen: dict[str, str] = {}
     for name in names:
         if not name:
@@ -366,7 +362,7 @@ def check_names(names: Iterable[str], pointer: str) -> None:
 
 
 def decode_json(body: bytes) -> Any:
-    """The value of a body. Raises `TypeMismatch`."""
+    """Parse a JSON body. Raises `TypeMismatch`."""
     try:
         return json.loads(body, parse_constant=_no_constant)
     except UnicodeDecodeError:
@@ -381,11 +377,11 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON value")
 
 
-# ---- the bodies that are there
+# ---- inference from bodies
 
 
 class Inference:
-    """Fields by bodies of JSON: each that is `add`\\ ed widens them."""
+    """Inference of fields from JSON bodies. ``bad`` counts bodies that are not JSON objects."""
 
     def __init__(self) -> None:
         self.bodies = 0
@@ -393,7 +389,7 @@ class Inference:
         self._root = _ObservedType()
 
     def add(self, body: bytes) -> None:
-        """Take one more into account."""
+        """Add fields and types of a body."""
         self.bodies += 1
         try:
             value = decode_json(body)
@@ -405,7 +401,7 @@ class Inference:
             self.bad += 1
 
     def fields(self) -> tuple[Fields, list[str]]:
-        """The fields, and where values of different types made them wider. Raises `InvalidSchema`."""
+        """Return the fields, and a note for each path with values of different types. Raises `InvalidSchema`."""
         notes: list[str] = []
         type_ = self._root.type("", notes)
         if not isinstance(type_, dict):
@@ -414,7 +410,7 @@ class Inference:
 
 
 class _ObservedType:
-    """What values were in one place."""
+    """Kinds of the values at one path: their counts, members of objects, items of arrays."""
 
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
@@ -473,7 +469,7 @@ class _ObservedType:
 
 
 def _struct(members: Iterable[tuple[str, Type]]) -> Type:
-    """A struct of which each value may be missing, or null."""
+    """Return a struct type with optional, nullable fields."""
     return {
         "struct": [{"name": name, "type": type_, "required": False, "null": True} for name, type_ in members]
     }
@@ -510,7 +506,7 @@ def _kind(value: Any) -> str:
 
 
 def from_avro(text: bytes) -> Fields:
-    """Fields of an Avro schema of a record. Raises `InvalidSchema`."""
+    """Return the fields of an Avro record schema. Raises `InvalidSchema`."""
     from fastavro.schema import expand_schema
 
     schema = _parsed(text, expand_schema)
@@ -531,7 +527,7 @@ def _parsed(text: bytes, parse: Callable[[Any], Any]) -> Any:
 
 
 def _avro_type(schema: Any, pointer: str) -> Type:
-    """Return the type of an expanded schema: a name of a record in it is a recursion."""
+    """Return the type of an expanded schema, where the name of a record can only be a recursion."""
     if isinstance(schema, list):
         others = [one for one in schema if one != "null"]
         if len(others) != 1:
@@ -582,7 +578,7 @@ _LOGICAL: Mapping[str, Type] = {
 
 
 def avro_decoder(text: bytes) -> Decoder:
-    """What decodes bodies: one value each, as it is or in Avro's single-object encoding."""
+    """Return a decoder of bodies with one Avro value, plain or in the single-object encoding."""
     from fastavro import schemaless_reader
     from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 
@@ -596,7 +592,7 @@ def avro_decoder(text: bytes) -> Decoder:
             file.seek(len(header))
         try:
             value = schemaless_reader(file, schema, None)
-        except Exception as reason:  # fastavro raises what its parts raise, for bytes of any kind
+        except Exception as reason:  # fastavro raises exceptions of many types for malformed bytes
             raise TypeMismatch(
                 f"the body is not Avro of this schema: {str(reason) or repr(reason)}"[:300]
             ) from None
@@ -610,10 +606,10 @@ def avro_decoder(text: bytes) -> Decoder:
 
 log = logging.getLogger(__name__)
 
-#: Columns of each view, before the ones of its own.
+#: The first columns of each view, from ``messages``.
 MESSAGE_COLUMNS = ("message_id", "queue", "address", "timestamp", BROKER)
 
-#: The column of what did not fit.
+#: Column with the body and the reason if a header or the body could not be converted, else null.
 BAD_COLUMN = "_bad"
 
 _BAD_TYPE = pa.struct([("body", pa.binary()), ("reason", pa.string())])
@@ -622,27 +618,27 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}")
 
 _FOLDER = "views"
 
-#: The name under which a view's table remembers up to which version of ``messages`` it is.
+#: Application id of a refresh in the view's table. Its transaction version is the version of ``messages``.
 _WRITER = "stompring-view"
 
-#: Rows that are decoded at a time.
+#: Maximum number of rows in a record batch of a view.
 _ROWS = 4096
 
-#: Bytes of rows that are one file, about.
+#: Approximate bytes of rows in one file.
 _FILE_BYTES = 512 << 20
 
 _VERSION = 1
 
-#: Types of headers.
+#: Types of header columns.
 HEADER_TYPES = ("string", "int", "long", "double", "boolean", "date", "timestamp")
 
 
 class ViewError(PipelineError):
-    """A view that cannot be, or is not there; the text says why."""
+    """A view is invalid, already exists, or does not exist."""
 
 
 class RefreshResult(NamedTuple):
-    """What a refresh added; ``whole``: it made all rows anew."""
+    """Numbers of rows that a refresh added. ``bad``: rows with a `BAD_COLUMN`. ``whole``: it recomputed all rows."""
 
     rows: int
     bad: int
@@ -650,18 +646,18 @@ class RefreshResult(NamedTuple):
 
 
 class ViewDefinition(NamedTuple):
-    """What a view is made of. ``headers`` are names and types, ``fields`` those of bodies (see the module)."""
+    """Definition of a view. ``headers``: names and types of headers. ``fields``: fields of bodies (see the module)."""
 
     name: str
     addresses: Sequence[str]
-    where: str | None = None  # a selector, as for a queue
+    where: str | None = None  # a selector
     headers: Sequence[Sequence[str]] = ()
     fields: Sequence[Mapping[str, Any]] = ()
-    avro: str | None = None  # the schema of bodies, where they are no JSON
+    avro: str | None = None  # schema of Avro bodies; None: bodies are JSON
     materialized: bool = False
 
     def check(self) -> None:
-        """Raises `ViewError`, `InvalidSchema`."""
+        """Raise `ViewError` or `InvalidSchema` if the definition is invalid."""
         if not _NAME.fullmatch(self.name) or self.name in TABLES:
             raise ViewError(
                 f"invalid view name {self.name!r}: use lower-case letters, digits and _, at most 64 characters, "
@@ -680,11 +676,8 @@ class ViewDefinition(NamedTuple):
         self.columns()
 
     def columns(self) -> list[tuple[str, str, Type]]:
-        """Columns of its own, headers first: the name, where it is from (``header NAME`` or ``/NAME``), the type.
-
-        A name that is taken already (SQL does not tell capitals from small letters) gets ``header_`` or ``body_``
-        before it.
-        """
+        """Return name, origin (``header NAME`` or ``/NAME``) and type of the columns from headers and bodies, in this
+        order. A name of an earlier column, in any case, gets the prefix ``header_`` or ``body_``."""
         used = {name.lower() for name in (*MESSAGE_COLUMNS, BAD_COLUMN)}
         found: list[tuple[str, str, Type]] = []
         for prefix, origin, entries in (
@@ -699,31 +692,31 @@ class ViewDefinition(NamedTuple):
         return found
 
     def schema(self) -> Any:
-        """All columns, as Arrow has them."""
+        """Return the Arrow schema of all columns."""
         fields = map(arrow_schema("messages").field, MESSAGE_COLUMNS)
         own = [(name, arrow_type(type_)) for name, _, type_ in self.columns()]
         return pa.schema([*fields, *own, (BAD_COLUMN, _BAD_TYPE)])
 
     def shown(self) -> list[tuple[str, str]]:
-        """Names and types of all columns, as Spark's DDL has them."""
+        """Return names and DDL types of all columns."""
         return [(field.name, ddl_name(field.type)) for field in Schema.from_arrow(self.schema()).fields]
 
 
 def _address_filter(addresses: Sequence[str]) -> Callable[[str | None], bool]:
-    """What says whether an address matches one of some patterns; it remembers those that it was asked about."""
+    """Return a cached function: whether an address matches one of the patterns."""
     wanted = TableScan(addresses=tuple(addresses))
     return cache(lambda address: address is not None and wanted.matches(address))
 
 
 class ViewRows:
-    """Makes rows of a view from messages. Sent to Spark's tasks as its definition, and called there."""
+    """Computes rows of a view from messages. Spark pickles it as its definition, and calls it in tasks."""
 
     def __init__(self, definition: ViewDefinition) -> None:
         self._definition = definition
         self._schema = definition.schema()
         self._is_selected = _address_filter(definition.addresses)
         self._matches = None if definition.where is None else compile_selector(definition.where).matches
-        #: Those of ``messages`` that are needed. Headers cost a scan more than all others.
+        #: Columns of ``messages`` that `__call__` needs: headers, the slowest column to read, only if necessary.
         self.columns: tuple[str, ...] = (*MESSAGE_COLUMNS, "body")
         if definition.headers or definition.where is not None:
             self.columns += ("headers",)
@@ -740,7 +733,7 @@ class ViewRows:
         return ViewRows, (self._definition,)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """From batches of messages, with `columns`, to batches of the view."""
+        """Convert record batches of messages with `columns` to batches of the view."""
         for batch in batches:
             for start in range(0, batch.num_rows, _ROWS):
                 rows = self._rows(batch.slice(start, _ROWS))
@@ -781,7 +774,7 @@ class ViewRows:
 
 
 def _header_value(type_: str, text: str, pointer: str) -> Any:
-    """A header's value. Raises `TypeMismatch`."""
+    """Convert the value of a header. Raises `TypeMismatch`."""
     value: Any = text
     if type_ in ("int", "long") and re.fullmatch(r"[+-]?[0-9]{1,20}", text):
         value = int(text)
@@ -800,14 +793,15 @@ class View(Table):
         self.definition = definition
         self._views = views
 
-    # ---- for engines
+    # ---- for Spark and DuckDB
 
     def is_stored(self, version: int | None) -> bool:
-        """Whether its table has its rows: those of this moment, not those of a version of ``messages``."""
+        """Return whether a table has the view's rows. There is none for a ``version`` of ``messages``."""
         return self.definition.materialized and version is None
 
     def frame(self, spark: Any, version: int | None = None) -> Any:
-        """It as a DataFrame of Spark, as it is at this moment, or of a version of ``messages``."""
+        """Return a DataFrame of the view at the latest version of ``messages``, or at ``version``. Rows of a
+        materialized view are those of its last refresh."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = self.definition.schema()
@@ -819,7 +813,7 @@ class View(Table):
         return messages.mapInArrow(rows, from_arrow_schema(schema))
 
     def stream(self, version: int | None = None) -> Any:
-        """Its rows made of messages, for DuckDB and others, which scan it any number of times, as Arrow's stream."""
+        """Return an object with Arrow's stream interface. Each scan, by DuckDB for example, computes the rows."""
         return _Stream(self.definition, self._views.messages, version)
 
     # ---- its table
@@ -827,12 +821,12 @@ class View(Table):
     def _locked(self) -> AbstractContextManager[None]:
         directory = self._views.folder.local
         if directory is None:
-            return nullcontext()  # one of two commits there fails
+            return nullcontext()  # on object storage one of two concurrent commits fails
         directory.mkdir(parents=True, exist_ok=True)
         return ingesting(directory, self.name)
 
     def refresh(self) -> RefreshResult:
-        """Add the rows of messages that came since. Raises `Busy` where another process does so."""
+        """Add the rows of messages since the last refresh. Raises `Busy` if another process refreshes the view."""
         messages = self._views.messages
         with self._locked():
             version = messages.open().version()
@@ -855,7 +849,7 @@ class View(Table):
         return RefreshResult(sum(file.rows for file in written), bad, files is None and before is not None)
 
     def _write(self, batches: Iterable[Any]) -> tuple[list[NewFile], int]:
-        """Write the rows to files, and sync these. Returns the files, and how many rows did not fit."""
+        """Write rows to files, and sync the files. Returns the files, and the number of rows with a `BAD_COLUMN`."""
         schema, bad = self.definition.schema(), 0
         files: list[NewFile] = []
         file: FileWriter | None = None
@@ -872,7 +866,8 @@ class View(Table):
         return files, bad
 
     def _new_files(self, before: int, version: int) -> list[str] | None:
-        """Files that commits after one added to ``messages``; None where it takes all rows to say what changed."""
+        """Return the files of ``messages`` that commits after version ``before`` added. None: recompute all rows,
+        because a commit removed rows or changed metadata, or log entries or files are deleted."""
         folder, found = self._views.messages.folder, []
         for number in range(before + 1, version + 1):
             try:
@@ -890,28 +885,28 @@ class View(Table):
     # ---- upkeep of its table
 
     def small_files(self, size: int) -> int:
-        """How many files it has below so many bytes."""
+        """Return the number of files smaller than ``size`` bytes."""
         return sum(one < size for one in self.actions().column("size_bytes").to_pylist())
 
     def compact(self, target_size: int, date: str | None = None) -> tuple[int, int]:
-        """See `Table.compact`. Raises `Busy`."""
+        """Compact the table. Raises `Busy` if another process changes it."""
         with self._locked(), self._views.rewriting():
             return super().compact(target_size, date)
 
     def vacuum(self, hours: int, *, dry_run: bool, keep: Sequence[int] = ()) -> list[str]:
-        """See `Table.vacuum`. Raises `Busy`."""
+        """Vacuum the table. Raises `Busy` if another process changes it."""
         with self._locked():
             return super().vacuum(hours, dry_run=dry_run, keep=keep)
 
     def counts(self) -> tuple[int, int]:
-        """Rows of its table, and those that did not fit."""
+        """Return the numbers of all rows in the table, and of those with a `BAD_COLUMN`."""
         rows = self.dataset()
         return rows.count_rows(), rows.count_rows(filter=ds.field(BAD_COLUMN, "reason").is_valid())
 
 
 @dataclass
 class _Stream:
-    """The rows of a view as a stream of Arrow. Each scan computes them."""
+    """The rows of a view, with Arrow's stream interface. Each scan computes them."""
 
     definition: ViewDefinition
     messages: LakeTable
@@ -926,7 +921,7 @@ class _Stream:
 
 @dataclass
 class Views:
-    """The views of a lake: of its folder, with the state in another one, and its table ``messages``."""
+    """The views of the lake in the folder ``lake``."""
 
     lake: Folder
     state: Folder
@@ -935,11 +930,11 @@ class Views:
 
     @cached_property
     def folder(self) -> Folder:
-        """Where the definitions are."""
+        """Folder of the definitions."""
         return self.state.folder(_FOLDER)
 
     def every(self) -> list[View]:
-        """By their names. Raises `ViewError` for a file that cannot be read."""
+        """Return all views, ordered by name. Raises `ViewError` for a damaged definition."""
         return [self.get(name) for name in self._names()]
 
     def _names(self) -> list[str]:
@@ -947,7 +942,7 @@ class Views:
         return sorted(name for name, _, ending in files if ending == "json")
 
     def get(self, name: str) -> View:
-        """The one of a name. Raises `ViewError`."""
+        """Return the view of this name. Raises `ViewError`."""
         location = f"{self.folder}/{name}.json"
         try:
             document = json.loads(self.folder.read(f"{name}.json"))
@@ -963,38 +958,38 @@ class Views:
             raise ViewError(f"{location} is damaged: {fault!r}") from None
 
     def create(self, definition: ViewDefinition) -> View:
-        """Remember a new one. Raises `ViewError`, and what `ViewDefinition.check` raises."""
+        """Create a view. Raises `ViewError`, `InvalidSchema`."""
         definition.check()
         if self.folder.exists(f"{definition.name}.json"):
             raise ViewError(f"view {definition.name} already exists: delete it with --drop")
         view = View(self, definition)
-        self.lake.remove_all(f"{_FOLDER}/{definition.name}")  # of a drop that was killed
+        self.lake.remove_all(f"{_FOLDER}/{definition.name}")  # left by an interrupted drop
         if definition.materialized:
             view.refresh()
         self.folder.save(f"{definition.name}.json", {"version": _VERSION, "view": definition._asdict()})
         return view
 
     def drop(self, name: str) -> None:
-        """Forget one, and delete its table. Raises `ViewError`."""
+        """Delete a view and its table. Raises `ViewError`."""
         self.get(name)
         self.folder.remove(f"{name}.json")
         self.lake.remove_all(f"{_FOLDER}/{name}")
 
     def materialized(self) -> list[View]:
-        """Those that have a table."""
+        """Return the materialized views."""
         return [view for view in self.every() if view.definition.materialized]
 
     def refresh(self) -> None:
-        """Add to the tables of all. What does not work is logged, and done by the next call."""
+        """Refresh all materialized views. Log a failure; the next call repeats that refresh."""
         for view in self.materialized():
             try:
                 view.refresh()
-            except Exception as fault:  # the messages are in the lake all the same
+            except Exception as fault:  # the ingest of the messages has succeeded
                 log.warning("view %s: refresh failed: %s", view.name, fault)
 
 
 def bodies(messages: LakeTable, addresses: Sequence[str]) -> Iterator[bytes]:
-    """Bodies of messages, for `Inference`."""
+    """Iterate over the bodies of messages of some addresses, for `Inference`."""
     is_selected = _address_filter(addresses)
     for batch in messages.batches(("address", "body")):
         for address, body in zip(*(column.to_pylist() for column in batch.columns), strict=True):
