@@ -1,25 +1,20 @@
-"""The findings of a report as numbers, and its sizing advice.
+"""The findings of a report as numbers, computed by Spark: traffic, coverage, and advice for the sizes of rings and
+addresses.
 
-Sizing advice: how large rings and addresses would have had to be.
+The advice for rings simulates many ring sizes at once. Its input is the number of arrivals and departures in each of
+many short buckets of time. Within a bucket, departures are spread evenly between arrivals: after ``i`` of ``a``
+arrivals there were ``floor(i * r / a)`` of ``r`` departures. An arrival at a full ring evicts a message; a departure
+from an empty ring has no effect. The result of a bucket is then arithmetic, and equal to a simulation of each message:
 
-A ring of another size is simulated, many sizes at once. A ring is given how many messages came and how many went in
-each of many short buckets of time. Within a bucket those that went are spread evenly between those that came: when
-``i`` of ``a`` have come, ``floor(i * r / a)`` of ``r`` have gone. A message that comes to a full ring evicts one;
-where nothing waits none goes. With that the outcome of a bucket is arithmetic, and exactly what a simulation message
-by message gives:
+- If there are more arrivals than departures, no departure finds the ring empty. The ring is fullest at the last
+  arrival: by `Flow.peak` messages more than at the beginning. It evicts the messages beyond its size.
+- If there are more departures than arrivals, only the first arrival can find the ring full.
 
-- While more come than go, nobody leaves an empty ring, and it is fullest when the last one comes. `Flow.peak` is how
-  much fuller than at the beginning that is; evicted is what is beyond the size.
-- While more go than come, the first one to come may find the ring full, and none after it.
+Consumers take the same messages from a larger ring, with one exception: consumers that emptied the actual ring would
+have emptied a larger one too.
 
-Consumers take no more of a larger ring than they took, with one exception: consumers that emptied the ring as it was
-would have emptied a larger one too.
-
-The findings of a report as numbers: what Spark has added up, before it becomes a page.
-
-`Coverage` is the share of the messages that came to queues the lake has. A message that is not retained
-(docs/report.md) has no row and no event. The counters of queues, in samples, count it all the same: what they counted
-and what events tell is compared, for the same queues and the same time.
+`Coverage` compares the counters of queues, in samples, with events for the same queues and time. A message that is not
+retained (docs/report.md) has no row and no event; only counters count it.
 """
 
 from __future__ import annotations
@@ -69,12 +64,12 @@ from .queries import (
 
 T = TypeVar("T")
 
-#: Of a queue, or of a queue and a consumer or a step.
+#: A queue, a queue and a consumer, or a queue and a step.
 Name = TypeVar("Name", str, tuple[str, str], tuple[str, int])
 
 
 def weighted_quantile(values: Any, weights: Any, shares: Sequence[float]) -> list[int]:
-    """For each share of the weight (0 to 1) the least value that so much of it does not exceed, as whole bytes."""
+    """Return for each share (0 to 1) the least value that this share of the weight does not exceed, rounded up."""
     values, reached = _cumulative(values, weights)
     least = np.asarray(shares) * reached[-1] * (1 - 1e-12)  # sums of weights are not exact
     at = np.minimum(np.searchsorted(reached, least), len(values) - 1)
@@ -82,26 +77,26 @@ def weighted_quantile(values: Any, weights: Any, shares: Sequence[float]) -> lis
 
 
 def share_within(values: Any, weights: Any, limits: Any) -> Any:
-    """For each limit the share of the weight (0 to 1) where values do not exceed it."""
+    """Return for each limit the share of the weight (0 to 1) with values up to the limit."""
     values, reached = _cumulative(values, weights)
     return np.append(0.0, reached)[np.searchsorted(values, limits, side="right")] / reached[-1]
 
 
 def _cumulative(values: Any, weights: Any) -> tuple[Any, Any]:
-    """The values in order, and the weight of the values up to each."""
+    """Return the sorted values, and the cumulative weight at each."""
     order = np.argsort(values, kind="stable")
     return np.asarray(values, float)[order], np.cumsum(np.asarray(weights, float)[order])
 
 
-#: Sizes tried in one go; the least one that is good enough is found in a few of them.
+#: Sizes simulated in one round of `least_sizes`, which needs few rounds.
 SIZES_PER_ROUND = 33
 
 
 class Flow(NamedTuple):
-    """Messages that came to some rings and went from them: a row for each ring, a column for each bucket.
+    """Numbers of arrivals and departures of rings: a row for each ring, a column for each bucket.
 
-    ``depth`` has how many waited in each ring at the beginning. ``emptied`` tells in which buckets consumers left
-    nothing in the ring as it was, and so would not in a larger one; None where that is not known.
+    ``depth``: messages in each ring at the beginning. ``emptied``: whether consumers emptied the actual ring in a
+    bucket, and so would have emptied a larger one; None: not computed.
     """
 
     came: Any
@@ -111,26 +106,26 @@ class Flow(NamedTuple):
 
     @property
     def peak(self) -> Any:
-        """How much fuller each ring gets within a bucket, if it may."""
+        """Maximum growth of each unlimited ring within each bucket, in messages."""
         most = np.maximum(1, self.came - np.maximum(self.went - 1, 0))
         return np.where(self.came > 0, most, 0)
 
     def busy(self) -> Flow:
-        """Without the buckets in which nothing happens to any ring. It has no ``emptied`` yet."""
+        """Return the flow without idle buckets. Call it before `with_sizes`."""
         some = ((self.came > 0) | (self.went > 0)).any(axis=0)
         return self._replace(came=self.came[:, some], went=self.went[:, some])
 
     def with_sizes(self, sizes: Any) -> Flow:
-        """The same, and when rings of the sizes that they have were ``emptied``."""
+        """Return the flow with ``emptied``, by a simulation of the actual sizes."""
         levels = np.empty(self.came.shape, bool)
         evicted(self._replace(emptied=None), np.asarray(sizes)[:, None], levels)
         return self._replace(emptied=levels & (self.went > 0))
 
 
 def evicted(flow: Flow, sizes: Any, empty: Any = None) -> Any:
-    """How many messages each ring evicts with each of its sizes: a row of ``sizes`` for each ring, all >= 1.
+    """Return the number of messages that each ring evicts with each size. ``sizes``: a row for each ring, all >= 1.
 
-    ``empty`` takes for each bucket whether the ring was empty at its end, with the first of the sizes.
+    ``empty``: output array; whether the ring with the first size is empty at the end of each bucket.
     """
     sizes = np.asarray(sizes, np.int64)
     peak, net = flow.peak.T[:, :, None], (flow.came - flow.went).T[:, :, None]
@@ -148,37 +143,37 @@ def evicted(flow: Flow, sizes: Any, empty: Any = None) -> Any:
 
 
 def least_sizes(flow: Flow, sizes: Any, allowed: Any) -> Any:
-    """The least size for each ring, from ``sizes`` on, with which it evicts no more than ``allowed``."""
+    """Return the least size for each ring, at least ``sizes``, with which it evicts at most ``allowed`` messages."""
     low, allowed = np.asarray(sizes, np.int64), np.asarray(allowed, np.int64)[:, None]
     good = evicted(flow, low[:, None])[:, 0] <= allowed[:, 0]
-    # with the greatest of them a ring evicts nothing, whatever goes when
+    # a ring of the size ``high`` evicts nothing, even without departures
     high = np.where(good, low, np.maximum(low, flow.depth + flow.came.sum(axis=1)))
     rings = np.arange(len(low))
     while (high - low > 1).any():
         tried = np.stack([candidates(a, b, SIZES_PER_ROUND) for a, b in zip(low, high, strict=True)])
-        # The larger the ring, the less it evicts: from the first size that is enough, all sizes are.
+        # A larger ring evicts less: all sizes after the first sufficient one are sufficient.
         first = np.argmax(evicted(flow, tried) <= allowed, axis=1)
         low, high = tried[rings, np.maximum(first - 1, 0)], tried[rings, first]
     return high
 
 
 def candidates(low: int, high: int, count: int) -> Any:
-    """``count`` sizes from ``low`` to ``high``, both included, each about as many times the one before."""
+    """Return ``count`` sizes from ``low`` to ``high`` inclusive, spaced geometrically, or linearly in a small range."""
     spaced = np.geomspace if high > 4 * low else np.linspace
     found = np.rint(spaced(low, high, count)).astype(np.int64)
     found[0], found[-1] = low, high
     return found
 
 
-#: Buckets of the whole period. Of what is in one the last value counts.
+#: Buckets of the whole period. The last value in a bucket counts.
 BUCKETS = 20_000
 
 
 class MemoryDemand(NamedTuple):
-    """One address: ``bytes`` for so many ``seconds`` each, and for how long of that it had messages in pages.
+    """Memory that all messages of an address would have needed: ``bytes``, each value for ``seconds``.
 
-    ``average`` is the size of a message, by which the ones in pages are counted; 0 where none was ever in memory, and
-    then there is nothing to go by.
+    ``paging``: seconds with messages in pages. ``average``: mean bytes of a message, used for messages in pages; 0
+    (unknown) if no sample had a message in memory.
     """
 
     address: str
@@ -189,11 +184,11 @@ class MemoryDemand(NamedTuple):
 
 
 def memory_demand(rows: Any, addresses: Sequence[str], grid: Grid) -> list[MemoryDemand]:
-    """Some addresses, one or more. ``rows`` are samples, or those of `counter_changes`."""
+    """Compute the memory demand of one or more addresses from samples."""
     selected = rows.where(F.col("address").isin(list(addresses)))
     average = "coalesce(try_divide(sum(size), sum(greatest(messages - paged, 0))), 0) AS average"
     averages = dict(aggregated(selected, ["address"], average).collect())
-    # A queue is as it was in its last sample until the next one: what an address holds changes by what its queues do.
+    # A queue keeps the values of its last sample until the next. Each change of a queue changes its address.
     names = ("size", "paged")
     last = aggregated(
         grid.with_step(selected),
@@ -208,7 +203,7 @@ def memory_demand(rows: Any, addresses: Sequence[str], grid: Grid) -> list[Memor
     answer = []
     for address, positions in groups(found["address"]):
         positions = positions[np.argsort(found["step"][positions])]
-        starts = np.maximum(found["step"][positions], 0)  # what was before is there when it begins
+        starts = np.maximum(found["step"][positions], 0)  # earlier changes count from the start
         seconds = np.diff(np.append(starts, grid.count)) * grid.seconds
         size, paged = (np.cumsum(found[name][positions]) for name in names)
         average = averages[address]
@@ -217,15 +212,15 @@ def memory_demand(rows: Any, addresses: Sequence[str], grid: Grid) -> list[Memor
     return answer
 
 
-#: What makes room in a ring.
+#: Events of messages that leave a ring without eviction.
 DEPARTURE_EVENTS = ("acknowledged", "expired", "killed")
 
-#: The flow of a ring is that of its events if they have this share of the added messages; else it is from its samples.
+#: The flow of a ring comes from its events if they cover this share of the added messages, else from its samples.
 MIN_EVENT_SHARE = 0.98
 
 
 def flows(events: Any, rows: Any, rings: Sequence[QueueTraffic], durable: Sequence[bool], grid: Grid) -> Flow:
-    """The flow of some rings, one of them or more. ``rows`` are those of `counter_changes`."""
+    """Compute the flow of one or more rings. ``rows``: result of `counter_changes`. ``durable``: use events."""
     index = {ring.queue: at for at, ring in enumerate(rings)}
     by_events = list(compress(index, durable))
     counted = aggregated(
@@ -245,22 +240,22 @@ def flows(events: Any, rows: Any, rings: Sequence[QueueTraffic], durable: Sequen
     came, went = np.zeros((2, len(rings), grid.count), np.int64)
     at = np.array([index[queue] for queue in found["queue"]], np.int64), found["step"]
     came[at], went[at] = found["came"], found["went"]
-    # What waited when the period began. Where nothing is known of that time the rings begin empty.
+    # messages at the beginning of the period; a ring without an earlier sample starts empty
     before = rows.where(F.col("queue").isin(list(index)) & (F.col("time") < grid.start))
     waiting = dict(aggregated(before, ["queue"], "max_by(messages, time)").collect())
     return Flow(came, went, np.array([waiting.get(queue, 0) for queue in index])).busy()
 
 
-#: Points of a curve.
+#: Number of points of a curve.
 POINTS = 41
 
 
 class RingAdvice(NamedTuple):
-    """One ring. ``modelled`` is what the model says that it threw away with the size it has: the nearer to what it
-    really did (``ring.replaced``), the better is the advice. 0: the model sees no reason for advice.
+    """Advice for the size of a ring.
 
-    ``size`` is the least that keeps the share that was asked for, ``enough`` the least that throws nothing away, and
-    ``kept`` has the share for each of ``sizes``.
+    ``modelled``: messages that the simulation evicts with the actual size. The closer it is to ``ring.replaced``, the
+    better is the advice; 0: no advice. ``size``: least size that keeps the requested share of these messages.
+    ``enough``: least size that keeps all. ``retained``: share kept with each of ``sizes``.
     """
 
     ring: QueueTraffic
@@ -273,14 +268,14 @@ class RingAdvice(NamedTuple):
 
     @property
     def memory(self) -> float:
-        """What ``size`` messages take; 0 where nothing is known of their size."""
+        """Bytes of ``size`` messages, 0 if their mean size is unknown."""
         return self.size * self.ring.average
 
 
 def ring_advice(
     rings: Sequence[QueueTraffic], durable: Sequence[bool], flow: Flow, keep: float
 ) -> list[RingAdvice]:
-    """For each ring, a row of the flow; ``keep`` (per cent) of what it threw away would not have been."""
+    """Return the advice for each ring of the flow. ``keep``: per cent of the evicted messages that it must keep."""
     now = np.array([max(1, ring.ring_size) for ring in rings])
     flow = flow.with_sizes(now)
     modelled = evicted(flow, now[:, None])[:, 0]
@@ -293,9 +288,8 @@ def ring_advice(
 
 
 class AddressAdvice(NamedTuple):
-    """One address that paged. ``size`` bytes would have been enough for the share of time that was asked for, and
-    ``enough`` for all of it; ``unpaged`` has the share for each of ``sizes``.
-    """
+    """Advice for the limit of a paging address, in bytes. ``size``: least limit without paging for the requested share
+    of the time. ``enough``: least limit without any paging. ``unpaged``: share of the time for each of ``sizes``."""
 
     demand: MemoryDemand
     size: int
@@ -305,28 +299,28 @@ class AddressAdvice(NamedTuple):
 
     @property
     def paging(self) -> float:
-        """The share of time in which it had messages in pages."""
+        """Share of the time with messages in pages, 0 to 1."""
         return self.demand.paging / float(self.demand.seconds.sum())
 
 
 def address_advice(demand: MemoryDemand, unpaged: float) -> AddressAdvice:
-    """How large it would have had to be; ``unpaged`` is per cent of the time."""
+    """Return the advice for an address. ``unpaged``: per cent of the time without paging."""
     size, enough = weighted_quantile(demand.bytes, demand.seconds, (unpaged / 100, 1.0))
     least = max(1, min(size, int(demand.bytes.min())), enough // 1000)
     sizes = np.unique(np.append(candidates(least, max(least + 1, enough), POINTS), size))
     return AddressAdvice(demand, size, enough, sizes, share_within(demand.bytes, demand.seconds, sizes))
 
 
-#: Where the first of a lake is this share of the period before later than its beginning, the lake lacks a part of it.
+#: The lake covers the previous period if its first row is later than the beginning by at most this share of the period.
 START_TOLERANCE = 0.02
 
 
 @frozen
 class Comparison:
-    """The period before: from ``begin`` to ``end`` (µs).
+    """The previous period, from ``begin`` to ``end`` (µs).
 
-    ``figures`` are those of its headline by name; None where the lake does not have the whole of it, but begins with
-    ``first`` (0: it has nothing that is so old).
+    ``figures``: figures of its headline by name, None if the lake does not cover the period. ``first``: time of the
+    first message or sample of the lake (µs), 0: none.
     """
 
     begin: int
@@ -336,11 +330,11 @@ class Comparison:
 
 
 class QueueCoverage(NamedTuple):
-    """One queue: how many messages came after the first sample of the period and up to the last, and of how many of
-    them there is an event.
+    """Messages that came to a queue after the first sample of the period and up to the last (``came``), and messages
+    with an event (``covered``).
 
-    Counters may have fewer than there are events: what came between a sample and a crash, or to a queue that was
-    deleted before the next sample, nobody counted. Then events count.
+    ``came`` is at least ``covered``. Counters may miss messages: those between a sample and a crash, or in a queue that
+    was deleted before the next sample.
     """
 
     address: str
@@ -350,35 +344,35 @@ class QueueCoverage(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """Messages that only counters know."""
+        """Number of messages without an event."""
         return self.came - self.covered
 
 
 class Coverage(NamedTuple):
-    """All queues; a queue to which nothing came is not among them."""
+    """The coverage of all queues to which messages came."""
 
     queues: Sequence[QueueCoverage]
 
     @property
     def came(self) -> int:
-        """Messages that came to queues."""
+        """Number of messages that came to queues."""
         return sum(one.came for one in self.queues)
 
     @property
     def missing(self) -> int:
-        """Those that only counters know."""
+        """Number of messages without an event."""
         return sum(one.missing for one in self.queues)
 
     @property
     def share(self) -> float:
-        """The share of messages that the lake does not have, 0 to 1; 0 where none came."""
+        """Share of the messages without an event, 0 to 1. 0 if no messages came."""
         return self.missing / self.came if self.came else 0.0
 
 
 def coverage(
     traffic: Sequence[QueueTraffic], counted: Mapping[str, int], addresses: Mapping[str, str]
 ) -> Coverage:
-    """``counted`` has the events of the same time as `QueueTraffic.counted`, by queue."""
+    """Compute the coverage. ``counted``: `EventCounts.counted`, of the same time as `QueueTraffic.counted`."""
     known = {one.queue: one.counted for one in traffic}
     found = []
     for queue in sorted({*known, *counted}):
@@ -388,19 +382,18 @@ def coverage(
     return Coverage(found)
 
 
-#: Steps of a plot; hours of a plot of percentiles: those of a week, and the rest of the first; its steps where the
-#: period is too short for hours.
+#: Maximum number of steps: of a plot; of a plot of percentiles in steps of an hour or more (a week of hours plus one);
+#: of a plot of percentiles for less than 12 hours.
 STEPS, HOURS, SHORT_STEPS = 240, 169, 73
 
-#: Queues that have a plot of their own, and rings and addresses for which there is advice.
+#: Maximum number of queues with a separate plot, and of rings and of addresses with advice.
 SINGLE_PLOTS, ADVISED_QUEUES = 6, 24
 
 
 @frozen
 class ReportRequest:
-    """What was asked for. ``keep`` and ``unpaged`` are per cent, more than 0 and at most 100. Without ``brokers`` it
-    is all of them; ``compare``: with the period before.
-    """
+    """Parameters of a report. ``keep`` and ``unpaged``: per cent, more than 0 and at most 100. ``brokers``: empty for
+    all. ``compare``: with the previous period."""
 
     period: Period
     addresses: Sequence[str] = ()
@@ -417,7 +410,7 @@ class ReportRequest:
 
 @frozen
 class Sent:
-    """Messages of one queue in the period, by the user who sent them ("" for nobody)."""
+    """Numbers of messages that one user sent to one queue in the period. ``user`` is empty without a login."""
 
     address: str
     queue: str
@@ -427,7 +420,7 @@ class Sent:
 
 
 class Others(NamedTuple):
-    """The queues that have no line of their own in a plot, all of them together."""
+    """The sum of the queues without a separate line, for each plot."""
 
     depth: Any = None
     added: Any = None
@@ -439,12 +432,12 @@ class Others(NamedTuple):
 
 @frozen
 class Findings:
-    """All of it, by the name of the queue. ``hours`` is the grid of percentiles, ``grid`` that of the rest."""
+    """All findings. Keys of mappings are names of queues. ``hours``: grid of percentiles. ``grid``: of all others."""
 
     request: ReportRequest
     begin: int
     end: int
-    sampled: tuple[int, int]  # the first sample of the period and the last one, both 0 where there are none
+    sampled: tuple[int, int]  # times of the first and the last sample of the period (µs), 0: no samples
     grid: Grid
     hours: Grid
     sent: Sequence[Sent]
@@ -463,29 +456,29 @@ class Findings:
     addresses: Sequence[AddressAdvice]
     brokers: Sequence[str] = (UNNAMED_BROKER,)
     remainder: Others = Others()
-    coverage: Coverage | None = None  # None: there are no samples to compare with
+    coverage: Coverage | None = None  # None: no samples
     comparison: Comparison | None = None
     consumer_counts: Sequence[ConsumerCount] = ()
-    consumer_total: int = 0  # consumers of queues in all, of whom `drained_bodies` has the first
-    consumer_acknowledged: int = 0  # what all of them acknowledged
+    consumer_total: int = 0  # number of all consumers; `consumer_counts` has the first
+    consumer_acknowledged: int = 0  # messages that all consumers acknowledged
     stays: Mapping[tuple[str, str], Durations] = field(default_factory=dict)  # by queue and consumer
-    tail: float = 0.0  # seconds of the end of the period, of which rates are told
+    tail: float = 0.0  # seconds at the end of the period, for current rates
 
     @property
     def unread(self) -> list[QueueTraffic]:
-        """Queues with messages that nobody read in the period, those with most messages first."""
+        """Queues with messages but without consumers in the period, ordered by messages descending."""
         return greatest_queues(
             [one for one in self.traffic if not has_consumer(one, self.counts)],
             lambda one: one.added or one.most,
         )
 
     def total(self, event: str) -> int:
-        """How many events of a kind there are."""
+        """Return the number of events of a kind."""
         return sum(counts.get(event, 0) for counts in self.counts.values())
 
 
 def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]) -> Findings | None:
-    """Let Spark add up what a report tells; None where there is nothing in the period."""
+    """Compute the findings with Spark. None: the lake has no data in the period."""
     progress("reading the period")
     brokers = list(request.brokers) or brokers_of(tables)
     selected = select_rows(tables, request.period, request.addresses, brokers)
@@ -517,7 +510,7 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
         stays = TimesInQueue(selected.messages, selected.events, hours, rows, ended, consumer_counts)
         opened.callback(stays.cached.unpersist)
         latencies, ages = stays.overall("acknowledged"), stays.overall("replaced")
-        # the slowest queues, those with most messages, and the rest
+        # first the slowest queues, then those with most messages
         large = greatest(latencies, lambda queue: latencies[queue].count)
         slow = plotted([*dict.fromkeys([*slowest(latencies)[: MAX_LINES // 2], *large])])
         aged = plotted(greatest(ages, lambda queue: ages[queue].count))
@@ -526,7 +519,7 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
             for name, weight in WEIGHTS.items()
         }
         progress("sizes of rings")
-        # A ring that nobody reads throws away whatever comes, however large it is.
+        # A ring without consumers evicts messages at any size.
         read = [one for one in queues if one.ring_size and has_consumer(one, counts)]
         rings = greatest_queues(read, WEIGHTS["replaced"])[:ADVISED_QUEUES]
         durable = [
@@ -600,7 +593,7 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
         return found
 
 
-#: What has a line for each queue, and by what queues are chosen for it.
+#: Kinds of plots with a line for each queue, and the weight by which they select queues.
 WEIGHTS: Mapping[str, Callable[[QueueTraffic], float]] = {
     "depth": attrgetter("most"),
     "added": attrgetter("added"),
@@ -608,27 +601,27 @@ WEIGHTS: Mapping[str, Callable[[QueueTraffic], float]] = {
     "consumers": attrgetter("consumers"),
 }
 
-#: Events that there are only of queues that somebody reads.
+#: Events of queues with consumers only.
 CONSUMER_EVENTS = frozenset(("acknowledged", "delivered", "redelivered"))
 
 
 def has_consumer(queue: QueueTraffic, counts: Counts) -> bool:
-    """Whether anybody read the queue in the period: a sample has a consumer, or a counter or event tells it."""
+    """Return whether the queue had a consumer in the period, by its samples, counters or events."""
     return bool(queue.consumers or queue.acknowledged or counts.get(queue.queue, {}).keys() & CONSUMER_EVENTS)
 
 
 def plotted(names: Sequence[T]) -> Sequence[T]:
-    """Of names, the greatest first, those that have a line of their own: where there are too many, one is the rest."""
+    """Return the names that get a separate line: the first ones, so that a plot has at most `MAX_LINES` lines."""
     return names if len(names) <= MAX_LINES else names[: MAX_LINES - 1]
 
 
 def slowest(ages: Mapping[Name, Durations]) -> list[Name]:
-    """The names of the greatest p99 first."""
+    """Return the names, ordered by p99 descending."""
     return greatest(ages, lambda name: ages[name].percentiles[2])
 
 
 def headline(sent: Sequence[Sent], traffic: Sequence[QueueTraffic], counts: Counts) -> dict[str, int]:
-    """The figures of the headline by name."""
+    """Return the figures of the headline by name."""
     return {
         "in": sum(one.added for one in traffic),
         "out": sum(one.out for one in traffic),
@@ -641,15 +634,13 @@ def headline(sent: Sequence[Sent], traffic: Sequence[QueueTraffic], counts: Coun
 
 
 def addresses_of(sent: Sequence[Sent], traffic: Sequence[QueueTraffic]) -> dict[str, str]:
-    """The address of each queue of which it is known."""
+    """Return the address of each queue with messages sent in the period, or with samples."""
     return {one.queue: one.address for one in sent} | {one.queue: one.address for one in traffic}
 
 
 def _comparison(selected: Lake, grid: Grid, sent_first: int, opened: ExitStack) -> Comparison:
-    """The figures of the period before, which is the one step of ``grid``.
-
-    ``selected`` are the rows of that period, ``sent_first`` is when the first message of the lake was sent (µs).
-    """
+    """Return the figures of the previous period, the only step of ``grid``. ``selected``: rows of this period.
+    ``sent_first``: time when the first message of the lake was sent (µs)."""
     (sampled,) = selected.samples.agg(F.min("time")).first()
     first = min(filter(None, (sampled, sent_first)), default=0)
     if not 0 < first <= grid.start + grid.step * START_TOLERANCE:
@@ -664,21 +655,20 @@ def _comparison(selected: Lake, grid: Grid, sent_first: int, opened: ExitStack) 
 
 
 def greatest(names: Iterable[Name], weight: Callable[[Name], float]) -> list[Name]:
-    """The names, those of the greatest weight first; those of equal weight by name."""
+    """Return the names, ordered by weight descending, then by name."""
     return sorted(names, key=lambda name: (-weight(name), name))
 
 
 def greatest_queues(
     queues: Sequence[QueueTraffic], weight: Callable[[QueueTraffic], float]
 ) -> list[QueueTraffic]:
-    """The queues of the greatest weight first, and none without any."""
+    """Return the queues with a weight that is not 0, ordered by weight descending."""
     return sorted(filter(weight, queues), key=lambda one: (-weight(one), one.queue))
 
 
 class _Times(NamedTuple):
-    """``first`` is the time of the first sample of all, be it before the period; 0 for none. ``spacing`` is that of
-    samples, 1 where there are too few.
-    """
+    """The times of a period in µs. ``first``: first sample, also if it is before the period; 0: none. ``spacing``:
+    slightly less than the median time between two samples; 1: too few samples."""
 
     begin: int
     end: int
@@ -689,10 +679,8 @@ class _Times(NamedTuple):
 
 
 def _times(selected: Lake, begin: int | None, sent: tuple[int, int] | None) -> _Times | None:
-    """The times of a period that begins at ``begin``; None if the lake has nothing of it.
-
-    ``sent`` are the times of its first and its last message.
-    """
+    """Return the times of a period that begins at ``begin``, None if the lake has no data of it. ``sent``: times of its
+    first and its last message."""
     samples = numpy_columns(selected.samples.select("broker", "time").distinct().orderBy("time"))
     first = int(samples["time"][0]) if len(samples["time"]) else 0
     inside = samples["time"] >= (begin or first)
@@ -706,23 +694,22 @@ def _times(selected: Lake, begin: int | None, sent: tuple[int, int] | None) -> _
         return None
     low = min(one for one, _ in found)
     if begin is not None and 0 < first < begin:
-        low = begin  # what queues held then is known
+        low = begin  # samples before it have the depth of queues
     return _Times(
         low,
         max(one for _, one in found),
         first,
         sampled or (0, 0),
-        # Timers are late by a little: steps as long as samples are apart are still to be had.
+        # 0.9: samples are not exactly equidistant, and a step of their nominal interval must remain possible
         max(1, int(np.median(gaps) * 0.9)) if len(gaps) else 1,
         {broker: SampleTimes.of(some) for broker, some in each.items()},
     )
 
 
 def _sent(messages: Any, begin: int | None) -> tuple[list[Sent], int, tuple[int, int] | None, int]:
-    """What was sent in the period, how many messages there are with those before it, when the first and the last
-    message of the period were sent (None for no message), and when the first message of all was (0 for none).
-    """
-    inside = "TRUE" if begin is None else f"sent >= {begin}"  # later ones were left out already
+    """Return the messages sent in the period, the number of all rows up to its end, the times of the first and the last
+    message of the period (None: no message), and the time of the first message of all (0: none)."""
+    inside = "TRUE" if begin is None else f"sent >= {begin}"  # `select_rows` has removed later messages
     rows = (
         aggregated(
             messages,
