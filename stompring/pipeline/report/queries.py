@@ -1,20 +1,15 @@
-"""What a report reads of a lake: period, rows, rates and events.
+"""Spark queries of a report: its period and steps, traffic of queues, counts of events, and times in queues.
 
-Times of a report: from when to when, and the steps that its plots go in. All of it is UTC, in µs since the epoch.
+All times are UTC, in µs since the epoch.
 
-The rows of a lake that a report reads: only the columns that it needs, names instead of nulls, times as µs.
+Depth and rates of queues come from samples, whose counters count all messages, durable or not. Counters restart at 0
+with the broker, and when a queue is deleted and created again: if one counter of a queue is lower than before, all of
+them have restarted. A broker counts the messages that it finds on disk at its start in ``added``. Its first sample,
+before any connection, has no consumer and no acknowledged message: there the messages of the sample before are
+subtracted from ``added``.
 
-Depth and rates of queues, from the counters in samples: all messages, durable or not.
-
-Counters begin anew with each start of the broker, and with a queue that is deleted and made again: where one of them
-is lower than before, all of them have begun anew, and what they show is what has come since. But for ``added``: a
-start counts the messages that it finds on disk as added. They were in the queue before, so that many are no new ones.
-(It is known by its first sample, which is taken before anybody connects: no consumer, and nothing acknowledged.)
-
-Events of durable messages: counted by queue and kind, and how long messages were in their queues.
-
-Times in queues join events with the messages that they are about: the one expensive job of a report. Both sides are
-split by message into pieces that fit into little memory.
+Events are counted by queue and kind. Times in queues need a join of events with messages, the only expensive job of a
+report. It splits both sides by message into pieces that need little memory.
 """
 
 from __future__ import annotations
@@ -37,7 +32,7 @@ from stompring.settings.model import frozen
 SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 
-#: Steps that people can read at the axis of a plot.
+#: Readable steps of a time axis, in µs.
 READABLE_STEPS = tuple(
     count * unit
     for unit, counts in (
@@ -52,15 +47,15 @@ READABLE_STEPS = tuple(
 
 
 def as_datetime(time: int) -> datetime:
-    """The time of so many microseconds."""
+    """Convert µs since the epoch."""
     return EPOCH + timedelta(microseconds=time)
 
 
 @frozen
 class Period:
-    """``since`` <= the time of what is reported < ``until``; None: from the first, to the last that there is.
+    """The period of a report: ``since`` <= time < ``until``. None: no limit.
 
-    A time without a zone is UTC. Raises ValueError where ``until`` is not later than ``since``.
+    A time without a zone is UTC. Raises ValueError if ``until`` is not later than ``since``.
     """
 
     since: datetime | None = None
@@ -83,7 +78,7 @@ class Period:
 
 @frozen
 class Grid:
-    """``count`` steps of ``step`` µs, the first of which begins at ``start``."""
+    """``count`` consecutive steps of ``step`` µs from ``start``."""
 
     start: int
     step: int
@@ -91,7 +86,7 @@ class Grid:
 
     @classmethod
     def nice(cls, begin: int, end: int, at_most: int, least: int = 1) -> Grid:
-        """Steps from ``begin`` to ``end``, both included, that are no more than ``at_most`` and easy to read."""
+        """Return readable steps from ``begin`` to ``end`` inclusive: at most ``at_most``, of ``least`` µs or more."""
         for step in READABLE_STEPS:
             start = begin // step * step
             count = (end - start) // step + 1
@@ -101,51 +96,51 @@ class Grid:
 
     @classmethod
     def fine(cls, begin: int, end: int, at_most: int) -> Grid:
-        """Steps as short as they can be."""
+        """Return the shortest steps from ``begin`` to ``end`` inclusive, at most ``at_most``."""
         step = max(1, -(-(end - begin + 1) // at_most))
         return cls(begin, step, (end - begin) // step + 1)
 
     @property
     def end(self) -> int:
-        """Where the last step ends."""
+        """End of the last step in µs."""
         return self.start + self.step * self.count
 
     @property
     def starts(self) -> Any:
-        """Where each step begins."""
+        """Starts of the steps in µs."""
         return self.start + self.step * np.arange(self.count)
 
     @property
     def seconds(self) -> float:
-        """How long a step is."""
+        """Length of a step."""
         return self.step / SECOND
 
     def with_step(self, frame: Any) -> Any:
-        """With the step that the ``time`` (µs) of each row is in; -1 for what was before all of them."""
+        """Return a DataFrame with a column ``step``: the step of each row by its ``time`` (µs), -1 before the grid."""
         step = f"IF(time < {self.start}, -1, CAST((time - {self.start}) DIV {self.step} AS INT))"
         return frame.withColumn("step", F.expr(step))
 
     def filled(self, steps: Any, values: Any) -> Any:
-        """A number for each step: the sum of its values, or without values how often the step is there."""
+        """Return the sum of the values of each step, or the count of each step if ``values`` is None."""
         return np.bincount(steps, values, self.count)
 
 
 def aggregated(frame: Any, by: Iterable[str], *values: str) -> Any:
-    """The rows of a frame grouped by some columns; columns and values are SQL: ``max(time) AS time``."""
+    """Group the rows of a DataFrame. Columns and values are SQL, for example ``max(time) AS time``."""
     return frame.groupBy(*map(F.expr, by)).agg(*map(F.expr, values))
 
 
 def sums(*names: str) -> list[str]:
-    """The sum of each column, by the name of the column."""
+    """Return the SQL for the sum of each column, under the name of the column."""
     return [f"sum({name}) AS {name}" for name in names]
 
 
-#: Arrays of numpy by the names of columns.
+#: numpy arrays by the names of columns.
 Columns = dict[str, Any]
 
 
 def numpy_columns(frame: Any) -> Columns:
-    """Its columns by name: arrays of numpy, texts as arrays of objects. Nulls of numbers are 0."""
+    """Collect a DataFrame as numpy arrays, with object arrays for texts. Null numbers become 0."""
     table = frame.toArrow()
     found = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -155,28 +150,28 @@ def numpy_columns(frame: Any) -> Columns:
 
 
 def groups(keys: Any) -> Iterator[tuple[Any, Any]]:
-    """Each key, sorted, with its positions."""
+    """Yield each key, in order, with its positions."""
     order = np.argsort(keys, kind="stable")
     unique, starts = np.unique(keys[order], return_index=True)
-    # without any key, the one part is empty, and zip ignores it
+    # without keys np.split returns one empty part, which zip ignores
     return zip(unique.tolist(), np.split(order, starts[1:]), strict=False)
 
 
-#: A sample before the period tells how deep queues were when it began. Each file of samples has all queues in it, and
-#: a file is one hour long: a day is enough, but for a broker that was down for longer.
+#: Time before the period in which samples are read, for the depth of queues at its beginning. Each file of samples has
+#: all queues, and covers an hour. A day is enough unless the broker was down for longer.
 LOOKBACK = DAY
 
 COUNTERS = ("added", "acknowledged", "expired", "killed", "replaced")
 GAUGES = ("ring_size", "messages", "paged", "size", "consumers")
 
-#: Where a lake has no column `broker`, there is one broker, and nobody needs its name.
+#: Name of the broker in a lake without a column `broker`.
 UNNAMED_BROKER = ""
 
 
 class Lake(NamedTuple):
-    """Three DataFrames with the columns that docs/report.md names: others are not looked at.
+    """The DataFrames of a lake. docs/report.md lists their columns; others are ignored.
 
-    ``messages`` has a row for each message and queue, ``events`` one for each thing that became of one, ``samples``
+    ``messages`` has a row for each message and queue, ``events`` a row for each event of a message, and ``samples`` the
     counters of queues.
     """
 
@@ -186,23 +181,23 @@ class Lake(NamedTuple):
 
 
 def brokers_of(tables: Lake) -> list[str]:
-    """The brokers of which there is anything in the tables; `UNNAMED_BROKER` where none is named."""
+    """Return the sorted names of the brokers in the tables, only `UNNAMED_BROKER` if the tables have none."""
     named = [each.select("broker").distinct() for each in tables if "broker" in each.columns]
     return sorted({row.broker for each in named for row in each.collect()} - {None}) or [UNNAMED_BROKER]
 
 
 def select_rows(tables: Lake, period: Period, addresses: Sequence[str], brokers: Sequence[str]) -> Lake:
-    """Rows of some addresses (patterns with ``*`` and ``#``; none for all) in a period, of some of `brokers_of`.
+    """Select rows of a period, of some addresses (patterns with ``*`` and ``#``; empty: all) and some of `brokers_of`.
 
-    ``messages`` (broker, address, queue, message_id, sent, due, durable, user) are all that were sent before the end of
-    the period: what becomes of them may be in it. ``events`` (broker, time, event, queue, message_id, deliveries,
-    in_page, consumer) are those of the period, ``samples`` (broker, time, address, queue and numbers) have
-    `LOOKBACK` more. Times are µs since the epoch. Where there are several ``brokers``, the names of queues and
-    addresses begin with theirs.
+    ``messages`` (broker, address, queue, message_id, sent, due, durable, user) has all messages sent before the end of
+    the period, because their events may be in it. ``events`` (broker, time, event, queue, message_id, deliveries,
+    in_page, consumer) has the events of the period. ``samples`` (broker, time, address, queue and numbers) begins
+    `LOOKBACK` earlier. Times are µs. With several ``brokers``, names of queues and addresses have the prefix
+    ``BROKER/``.
     """
 
     def known(table: Any, time: str, *names: str) -> Any:
-        """Rows of the brokers before the end of the period in which queue, time and names are known."""
+        """Select rows of the brokers before the end of the period, without nulls in queue, time and ``names``."""
         if "broker" not in table.columns or list(brokers) == [UNNAMED_BROKER]:
             table = table.withColumn("broker", F.lit(UNNAMED_BROKER))
         else:
@@ -216,7 +211,7 @@ def select_rows(tables: Lake, period: Period, addresses: Sequence[str], brokers:
     if period.since is not None:
         events = events.where(F.col("time") >= F.lit(period.since))
         samples = samples.where(F.col("time") >= F.lit(as_datetime(microseconds(period.since) - LOOKBACK)))
-    if addresses:  # events may not know their address, but all know their queue
+    if addresses:  # events may have no address, but all have a queue
         patterns = [*map(Pattern, addresses)]
         pairs = (
             messages.select("address", "queue").union(samples.select("address", "queue")).distinct().collect()
@@ -253,33 +248,32 @@ def select_rows(tables: Lake, period: Period, addresses: Sequence[str], brokers:
 
 
 def with_sample_times(frame: Any, sampled: Mapping[str, SampleTimes]) -> Any:
-    """With the `SampleTimes` of the broker of each row: ``first_sample``, ``last_sample``, ``tail_sample``; or null."""
+    """Add the `SampleTimes` of the row's broker, or null: ``first_sample``, ``last_sample``, ``tail_sample``."""
     for name in SampleTimes._fields:
         known = (F.when(F.col("broker") == broker, getattr(times, name)) for broker, times in sampled.items())
         frame = frame.withColumn(f"{name}_sample", F.coalesce(F.lit(None).cast("bigint"), *known))
     return frame
 
 
-#: Every queue is in a sample that often, while the broker runs.
+#: Maximum time between two samples of a queue while the broker runs.
 FULL_SAMPLE_INTERVAL = HOUR
 
 
 def present_from_start(begin: int | None, first: int) -> int:
-    """A queue that is first sampled later than that is new; others may have been there before the samples.
+    """Return the time after which the first sample of a queue shows that the queue is new (µs).
 
-    ``first`` is the time of the first sample, and ``begin`` the beginning of the period of the report, None for none:
-    samples before it are those of `LOOKBACK`. All are µs. If older samples are left out, a queue that rests is first
-    seen in the next sample of all queues.
+    A queue with an earlier first sample may be older than the samples. ``first``: time of the first sample. ``begin``:
+    beginning of the period, None: no limit; samples begin `LOOKBACK` before it. An idle queue that is older appears
+    within `FULL_SAMPLE_INTERVAL` after that.
     """
     return first if begin is None else max(first, begin - LOOKBACK + FULL_SAMPLE_INTERVAL)
 
 
 def counter_changes(samples: Any, early: int) -> Any:
-    """The samples, with the counters as differences from the row before.
+    """Replace the counters in samples by their differences from the previous sample of the queue.
 
-    ``early`` is the time of `present_from_start`. The first row of a queue has nothing before it. If the queue is new,
-    its counters are differences; if the samples began when it was there already, they are from before the samples, and
-    its differences are 0.
+    ``early``: result of `present_from_start`. In the first sample of a queue the differences are its counters if the
+    queue is new. They are 0 if it may be older than the samples.
     """
     rows = Window.partitionBy("queue").orderBy("time")
     before = {name: F.lag(name).over(rows) for name in COUNTERS}
@@ -296,23 +290,23 @@ def counter_changes(samples: Any, early: int) -> Any:
     )
 
 
-#: Each queue is in a sample at least once an hour. One that is not for longer is gone, or the broker is.
+#: Time after which a sample expires: twice `FULL_SAMPLE_INTERVAL`. The queue is deleted then, or the broker is down.
 SAMPLE_VALIDITY = 2 * HOUR
 
-#: The end of the period is the last of so many parts of it, and a minute or more.
+#: Current rates are those of the last of this number of parts of the period, but of a minute at least.
 TAIL_PARTS = 10
 
 
 @frozen
 class QueueTraffic:
-    """One queue over the whole period. ``size`` is the most bytes in memory, ``average`` those of a message."""
+    """Traffic of one queue in the period. ``size``: maximum bytes in memory. ``average``: mean bytes of a message."""
 
     address: str
     queue: str
     ring_size: int
-    depth: int  # at the end
-    most: int
-    paged: int  # at most
+    depth: int  # messages at the end of the period
+    most: int  # maximum number of messages
+    paged: int  # maximum number of messages in pages
     size: int
     average: float
     added: int
@@ -320,30 +314,26 @@ class QueueTraffic:
     expired: int
     killed: int
     replaced: int
-    begin: int = 0  # messages when the period began
-    consumers: int = 0  # at most
-    counted: int = 0  # of those added, those after the first sample of the period
-    rate_in: float = (
-        math.nan
-    )  # messages a second at the end of the period; NaN where there are too few samples
+    begin: int = 0  # messages at the beginning of the period
+    consumers: int = 0  # maximum number of consumers
+    counted: int = 0  # messages added after the first sample of the period
+    rate_in: float = math.nan  # messages/s at the end of the period; NaN: too few samples
     rate_out: float = math.nan
 
     @property
     def out(self) -> int:
-        """All that left it."""
+        """Number of messages that left the queue."""
         return self.acknowledged + self.expired + self.killed + self.replaced
 
     @property
     def growth(self) -> int:
-        """How many messages more it held at the end of the period than at its beginning."""
+        """Growth of the queue in the period, in messages."""
         return self.depth - self.begin
 
     @property
     def drain(self) -> float:
-        """Seconds until it is empty, at the rates of the end of the period.
-
-        Infinite if it never is; 0 if it is; NaN where that is not known.
-        """
+        """Seconds until the queue is empty at the rates of the end of the period. 0: it is empty. Infinite: it does not
+        shrink. NaN: the rates are unknown."""
         if not self.depth or math.isnan(self.rate_in):
             return math.nan if self.depth else 0.0
         falls = self.rate_out - self.rate_in
@@ -351,18 +341,17 @@ class QueueTraffic:
 
 
 class Series(NamedTuple):
-    """One queue, step by step: ``depth`` is the greatest in each step, NaN where it is not known."""
+    """Values of one queue in each step. ``depth``: maximum in the step, NaN: unknown."""
 
     depth: Any
     added: Any
     replaced: Any
-    consumers: Any  # the most in each step
+    consumers: Any  # maximum in the step, NaN: unknown
 
 
 class SampleTimes(NamedTuple):
-    """When a broker took samples: the first one of the period and the last one, and where the end of the period begins,
-    of which rates are told. All of them are times of samples, so that counters have what came between them.
-    """
+    """Times of a broker's samples (µs): of the first and the last in the period, and of the one with which the interval
+    for current rates begins (``tail``)."""
 
     first: int
     last: int
@@ -370,19 +359,19 @@ class SampleTimes(NamedTuple):
 
     @classmethod
     def of(cls, times: Any) -> SampleTimes:
-        """``times`` in µs, sorted, one or more."""
+        """``times``: sorted times of one or more samples (µs)."""
         first, last = int(times[0]), int(times[-1])
         length = min(max((last - first) // TAIL_PARTS, MINUTE), last - first)
         return cls(first, last, int(times[np.searchsorted(times, last - length, side="right") - 1]))
 
     @property
     def tail_seconds(self) -> float:
-        """How long the end of the period is."""
+        """Length of the interval for current rates."""
         return (self.last - self.tail) / SECOND
 
 
 class Traffic:
-    """Samples in steps. ``rows`` are those of `counter_changes`; ``cached`` is the DataFrame that Spark caches."""
+    """Samples by queue and step. ``rows``: result of `counter_changes`. ``cached``: DataFrame that Spark caches."""
 
     def __init__(self, rows: Any, grid: Grid, sampled: Mapping[str, SampleTimes]) -> None:
         self._grid, self._sampled = grid, sampled
@@ -408,9 +397,8 @@ class Traffic:
         ).persist()
 
     def queues(self, early: int) -> list[QueueTraffic]:
-        """Every queue of the period, and those that were there when it began; one that is first seen later than
-        ``early`` was empty then.
-        """
+        """Return the traffic of every queue that existed in the period. A queue whose first sample is later than
+        ``early`` was empty at the beginning."""
         rows = aggregated(
             self.cached,
             ("broker", "address", "queue"),
@@ -437,12 +425,12 @@ class Traffic:
         return [QueueTraffic(**queue) for queue in found]
 
     def totals(self) -> Columns:
-        """What went in and out of all queues in each step, by the name of the counter."""
+        """Return for each counter the sum over all queues in each step."""
         found = numpy_columns(aggregated(self.cached.where("step >= 0"), ["step"], *sums(*COUNTERS)))
         return {name: self._grid.filled(found["step"], found[name]) for name in COUNTERS}
 
     def series(self, queues: Iterable[str]) -> dict[str, Series]:
-        """Some queues, step by step."""
+        """Return the series of some queues."""
         found = self._rows(F.col("queue").isin(sorted(set(queues))), F.col("queue").alias("name"))
         return {
             queue: Series(*(self._line(name, found, rows) for name in Series._fields))
@@ -450,17 +438,17 @@ class Traffic:
         }
 
     def remainder(self, name: str, shown: Sequence[str]) -> Any:
-        """The sum of one of the `Series` over all queues but those ``shown``, step by step."""
+        """Return the field ``name`` of `Series`, summed over all queues except those ``shown``."""
         return self._line(name, self._rows(~F.col("queue").isin(list(shown))), slice(None))
 
     def _rows(self, selected: Any, *more: Any) -> Columns:
-        # A number for each queue does: names take room, and there may be many.
+        # hashes of queue names need less memory than the names
         queue = F.xxhash64("queue").alias("queue")
         numbers = ("step", "time", "last", "most", "added", "replaced", "consumers", "last_consumers")
         return numpy_columns(self.cached.where(selected).select(queue, *more, *numbers))
 
     def _line(self, name: str, found: Columns, rows: Any) -> Any:
-        """One of the `Series` of the queues that some rows are of, all of them together."""
+        """Return the field ``name`` of `Series`, summed over the queues of the rows."""
         some = {column: values[rows] for column, values in found.items()}
         if name in ("added", "replaced"):
             within = some["step"] >= 0
@@ -471,11 +459,11 @@ class Traffic:
 
 
 def forward_filled(rows: Columns, grid: Grid) -> Any:
-    """The greatest depth in each step, the sum of all queues, from the steps in which each was sampled.
+    """Return the sum of the queues' maximum depths in each step, NaN if no depth is known.
 
-    ``rows`` has their numbers in ``queue``, their ``step`` (-1: before the grid), the ``time`` of the last sample in
-    it, and of the depth the ``last`` and the ``most``. Where there is no sample nothing changed, and a queue is as deep
-    as it was; for `SAMPLE_VALIDITY`. NaN where no depth is known.
+    ``rows``: hash of the ``queue``, ``step`` (-1: before the grid), ``time`` of the last sample in the step, and
+    ``last`` and ``most``: last and maximum depth in the step. In steps without a sample a queue keeps its last depth,
+    for `SAMPLE_VALIDITY`.
     """
     order = np.lexsort((rows["step"], rows["queue"]))
     queue, steps, last, time, most = (rows[name][order] for name in ("queue", "step", "last", "time", "most"))
@@ -486,55 +474,54 @@ def forward_filled(rows: Columns, grid: Grid) -> Any:
     before = np.roll(same, 1) & (np.roll(until, 1) > steps)
     inside = steps >= 0
     value = np.where(before, np.maximum(most, np.roll(last, 1)), most)
-    # From the step behind a row to the one before the next row it is as deep as the last sample says.
+    # steps between a row and the next row have the depth of the last sample
     begin, end = steps + 1, np.minimum(until, following)
     runs, points = end > begin, grid.count + 1
     found = []
     for at_step, behind in (
         (value[inside], last[runs]),
         (None, None),
-    ):  # depths, and how many of them are known
+    ):  # depths, and numbers of known depths
         change = np.bincount(begin[runs], behind, points) - np.bincount(end[runs], behind, points)
         found.append(grid.filled(steps[inside], at_step) + np.cumsum(change)[:-1])
     return np.where(found[1] > 0, found[0], np.nan)
 
 
-#: Bins by which a duration becomes e times as long.
+#: Logarithmic bins of durations for each factor of e.
 BINS = 50
 
-#: What a report tells.
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
 
-#: SQL: the bin of a ``stay`` in µs; -1 for none, and for less than none (clocks may step back).
+#: SQL: bin of a ``stay`` in µs. -1: 0 or less, because clocks may step back.
 BIN_SQL = f"IF(stay < 1, -1, CAST(FLOOR(LN(stay) * {BINS}) AS INT))"
 
 
 def percentiles(bins: Any, counts: Any, wanted: Sequence[float] = PERCENTILES) -> list[float]:
-    """Seconds that so many per cent of the durations do not exceed. The same bin may be there more than once."""
+    """Return percentiles of durations in seconds. ``bins`` may have duplicates. ``wanted``: per cent."""
     bins, counts = np.asarray(bins), np.asarray(counts)
     order = np.argsort(bins, kind="stable")
     reached = np.cumsum(counts[order])
-    # Nearest rank: the least duration that at least that many are not longer than. The 1e-9 is for 99.9 % of 1000.
+    # nearest rank; 1e-9: the product for 99.9 % of 1000 is not exact
     ranks = np.maximum(1, np.ceil(reached[-1] * np.asarray(wanted) / 100 - 1e-9))
     found = bins[order][np.searchsorted(reached, ranks)]
-    # The middle of a bin: no duration in it is more than one per cent off.
+    # The middle of a bin differs from each duration in it by at most one per cent.
     return list(np.where(found < 0, 0.0, np.exp((found + 0.5) / BINS) / 1e6).tolist())
 
 
-#: What is counted step by step.
+#: Kinds of events that are counted by step.
 STEPPED_EVENTS = ("redelivered", "dead-lettered")
 
-#: How many single messages are named.
+#: Maximum number of messages in `EventCounts.hottest`.
 HOTTEST_MESSAGES = 15
 
-#: Of how many consumers of queues the report tells more than that they are there.
+#: Maximum number of pairs of queue and consumer with details.
 LISTED_CONSUMERS = 100
 
 
 @frozen
 class ConsumerCount:
-    """How many messages one consumer acknowledged in one queue."""
+    """Number of messages that one consumer acknowledged in one queue."""
 
     queue: str
     consumer: str
@@ -542,7 +529,7 @@ class ConsumerCount:
 
 
 class HotMessage(NamedTuple):
-    """One that came back again and again."""
+    """A message with several redeliveries. ``redelivered``: number of these events. ``deliveries``: delivery count."""
 
     queue: str
     message_id: int
@@ -550,16 +537,16 @@ class HotMessage(NamedTuple):
     deliveries: int
 
 
-#: Events by queue and kind.
+#: Numbers of events by queue and kind.
 Counts = Mapping[str, Mapping[str, int]]
 
 
 class EventCounts:
-    """Events counted by queue, kind and step; ``cached`` is the DataFrame that Spark caches."""
+    """Events counted by queue, kind and step. ``cached``: DataFrame that Spark caches."""
 
     def __init__(self, events: Any, grid: Grid, sampled: Mapping[str, SampleTimes]) -> None:
         self._grid, self._events = grid, events
-        # Of most kinds no plot is made: they are counted as if there were one step.
+        # Kinds without a plot are counted in step 0.
         step = f"IF(event IN {STEPPED_EVENTS}, step, 0) AS step"
         self.cached = (
             aggregated(
@@ -575,22 +562,22 @@ class EventCounts:
         )
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """How many events of each kind each queue has."""
+        """Return the number of events by queue and kind."""
         answer: dict[str, dict[str, int]] = {}
         for row in self._totals:
             answer.setdefault(row.queue, {})[row.event] = row["count"]
         return answer
 
     def counted(self) -> dict[str, int]:
-        """By queue: how many were added while counters were sampled, after the first sample and up to the last one."""
+        """Return for each queue the number of messages added after the period's first sample and up to the last."""
         return {row.queue: row.counted for row in self._totals if row.counted}
 
     def paged(self) -> set[str]:
-        """Queues with events of messages in pages, also if the messages were read back before the next sample."""
+        """Return the queues with events of messages in pages. Samples may miss pages that were read soon."""
         return {row.queue for row in self._totals if row.in_page}
 
     def most_deliveries(self) -> dict[str, int]:
-        """Of queues to which messages came back: how often one of them had gone out."""
+        """Return the maximum number of deliveries of a message, for each queue with redeliveries."""
         return {row.queue: row.deliveries or 0 for row in self._totals if row.event == "redelivered"}
 
     @cached_property
@@ -606,9 +593,8 @@ class EventCounts:
         )
 
     def consumers(self) -> tuple[list[ConsumerCount], int, int]:
-        """Who acknowledged most, in each queue by itself; how many consumers of queues there are in all, and how many
-        messages they acknowledged.
-        """
+        """Return the first `LISTED_CONSUMERS` pairs of queue and consumer, ordered by acknowledged messages descending;
+        the number of all pairs; and the number of messages that all of them acknowledged."""
         named = self.cached.where("consumer IS NOT NULL")
         found = aggregated(named, ("queue", "consumer"), *sums("count"))
         rows = found.orderBy(F.desc("count"), "queue", "consumer").limit(LISTED_CONSUMERS).collect()
@@ -616,7 +602,7 @@ class EventCounts:
         return [ConsumerCount(*row) for row in rows], total, acknowledged or 0
 
     def steps(self, event: str) -> Columns:
-        """Events of one of the kinds in `STEPPED_EVENTS` in each step, by queue."""
+        """Return for each queue the numbers of events in each step. ``event``: one of `STEPPED_EVENTS`."""
         found = numpy_columns(self.cached.where(F.col("event") == event).select("queue", "step", "count"))
         return {
             queue: self._grid.filled(found["step"][rows], found["count"][rows])
@@ -624,7 +610,7 @@ class EventCounts:
         }
 
     def hottest(self) -> list[HotMessage]:
-        """The messages that came back most often, of those that did more than once."""
+        """Return the messages with most redeliveries, at least two each."""
         found = aggregated(
             self._events.where("event = 'redelivered' AND message_id IS NOT NULL"),
             ("queue", "message_id"),
@@ -635,28 +621,29 @@ class EventCounts:
         return [HotMessage(*row) for row in most.collect()]
 
 
-#: What ends the stay of a message, of what the report tells ages of.
+#: Events that end a time in a queue.
 END_EVENTS = ("acknowledged", "replaced")
 
-#: Rows of messages in one piece of the join.
+#: Approximate rows of messages in one piece of the join.
 PIECE = 500_000
 
 
 @frozen
 class Durations:
-    """Of messages of one queue that ended in one way: how many, seconds by `PERCENTILES`, and the longest."""
+    """Distribution of times in a queue until one kind of event: number of messages, seconds for each of `PERCENTILES`,
+    and the maximum in seconds."""
 
     count: int
     percentiles: Sequence[float]
     longest: float
 
 
-#: Of each step in which there are some.
+#: Durations by step. Steps without messages are missing.
 Steps = Mapping[int, Durations]
 
 
 class TimesInQueue:
-    """Times in queues, counted in bins by queue, step and event; ``cached`` is the DataFrame that Spark caches."""
+    """Times in queues, counted in bins by queue, step and event. ``cached``: DataFrame that Spark caches."""
 
     def __init__(
         self,
@@ -667,13 +654,12 @@ class TimesInQueue:
         queues: Iterable[str],
         consumers: Sequence[ConsumerCount],
     ) -> None:
-        """``rows``: how many messages there are, roughly; ``queues``: those of which messages ended; ``consumers``:
-        those of which stays are told by themselves.
-        """
+        """``rows``: approximate number of messages. ``queues``: queues with `END_EVENTS`. ``consumers``: consumers with
+        separate durations."""
         self._names = sorted(queues)
         self._consumers = [(one.queue, one.consumer) for one in consumers]
         pieces = max(1, -(-rows // PIECE))
-        # Names become numbers before anything is sorted: that is half of the work.
+        # Numbers instead of names halve the work of sorting.
         made = messages.sparkSession.createDataFrame
         numbered = F.broadcast(made([*enumerate(self._names)], "number INT, queue STRING"))
         takers = [(*pair, number) for number, pair in enumerate(self._consumers)]
@@ -685,11 +671,11 @@ class TimesInQueue:
             .join(known, ["queue", "consumer"], "left")
             .selectExpr(*keys, "event", "time", "IF(event = 'acknowledged', taker, NULL) AS taker")
         )
-        # A message that waits for its time is not late: its stay begins when it is due. Null is not the greatest.
+        # The time of a scheduled message begins when it is due. ``greatest`` ignores nulls.
         sent = messages.join(numbered, "queue").selectExpr(*keys, "greatest(sent, due) AS began")
         pairs = ended.repartition(pieces, *keys).join(
             sent.repartition(pieces, *keys).hint("shuffle_hash"),
-            keys,  # pieces are small: nothing need be sorted
+            keys,  # small pieces: a hash join needs no sort
         )
         self.cached = (
             aggregated(
@@ -703,22 +689,22 @@ class TimesInQueue:
         )
 
     def overall(self, event: str) -> dict[str, Durations]:
-        """By queue."""
+        """Return the durations of each queue."""
         found = self._found(f"event = '{event}'", "number")
         return {self._names[number]: _durations(found, rows) for number, rows in groups(found["number"])}
 
     def steps(self, event: str, queues: Iterable[str]) -> dict[str, Steps]:
-        """By queue and step, of some queues; steps in which there is none are not there."""
+        """Return the durations of some queues by step."""
         found = self._found(self._numbered(queues) & (F.col("event") == event), "number", "step")
         return {self._names[number]: _steps(found, rows) for number, rows in groups(found["number"])}
 
     def remainder(self, event: str, shown: Iterable[str]) -> Steps:
-        """By step: of all queues but those ``shown`` together."""
+        """Return the durations by step of all queues together except those ``shown``."""
         found = self._found(~self._numbered(shown) & (F.col("event") == event), "step")
         return _steps(found, np.arange(len(found["bin"])))
 
     def consumers(self) -> dict[tuple[str, str], Durations]:
-        """Of what consumers acknowledged, by queue and consumer."""
+        """Return the durations until acknowledgement by queue and consumer."""
         found = self._found("taker IS NOT NULL", "taker")
         return {self._consumers[taker]: _durations(found, rows) for taker, rows in groups(found["taker"])}
 
@@ -737,13 +723,13 @@ def _steps(found: Columns, rows: Any) -> Steps:
 def _durations(found: Columns, rows: Any) -> Durations:
     counts = found["count"][rows]
     longest = float(found["longest"][rows].max()) / SECOND
-    # The middle of a bin may be more than all that is in it.
+    # The middle of a bin may exceed all durations in it.
     within = [min(each, longest) for each in percentiles(found["bin"][rows], counts)]
     return Durations(int(counts.sum()), within, longest)
 
 
 def percentile_line(steps: Steps, count: int, index: int) -> Any:
-    """One of `PERCENTILES` in each step, NaN where there is none."""
+    """Return a percentile in each step, NaN without messages. ``index``: position in `PERCENTILES`."""
     values = np.full(count, np.nan)
     for step, ages in steps.items():
         values[step] = ages.percentiles[index]
