@@ -1,7 +1,7 @@
-"""Plots as SVG that stands in a page: lines over time, and curves.
+"""Plots as SVG elements of a page: lines over time, and curves.
 
-Text stays text, so that it is small, can be searched, and takes its colour from the page (dark or light). Legends are
-not in the SVG: names of queues are long, and a page can break them.
+Text remains text: it is small and searchable, and has the colours of the page (dark or light). The page renders the
+legends, because it can break long names of queues.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from matplotlib.ticker import (
 
 from .queries import Grid, as_datetime
 
-#: What nobody reads: UUIDs, and long numbers in base 16.
+#: Generated parts of names: UUIDs, and long hexadecimal numbers.
 GENERATED = re.compile(
     r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|(?<![0-9a-z])[0-9a-f]{16,}(?![0-9a-z])", re.I
 )
 
-#: Letters of a name that are shown, and of what was generated.
+#: Maximum length of a shortened name, and length of a generated part in it.
 MAX_NAME, GENERATED_SHOWN = 40, 6
 
 ELLIPSIS = "\u2026"
 
 
 def shortened(name: str) -> str:
-    """The name, shorter if it is long or was generated; the page has the whole of it in an attribute ``title``."""
+    """Shorten a name if it is long or has generated parts. The page has the full name in an attribute ``title``."""
     text = GENERATED.sub(lambda found: found[0][:GENERATED_SHOWN] + ELLIPSIS, name)
     if len(text) <= MAX_NAME:
         return text
@@ -51,7 +51,7 @@ def shortened(name: str) -> str:
 
 
 def legend_labels(names: Sequence[str]) -> list[str]:
-    """The same for the names of one legend: two that would look the same get numbers."""
+    """Shorten the names of one legend. Add numbers to equal results."""
     found = [shortened(name) for name in names]
     count = Counter(found)
     seen: Counter[str] = Counter()
@@ -62,7 +62,7 @@ def legend_labels(names: Sequence[str]) -> list[str]:
     return found
 
 
-#: Between a number and its unit no line is broken.
+#: A no-break space, between a number and its unit.
 NBSP = "\u00a0"
 
 _SPANS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
@@ -71,7 +71,7 @@ _BYTES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")
 
 
 def _short(value: float) -> str:
-    """Three digits that count, and no zeros behind a point."""
+    """Format a number with three significant digits, without trailing zeros."""
     if abs(value) >= 100:
         return f"{value:.0f}"
     text = f"{value:.{1 if abs(value) >= 10 else 2}f}"
@@ -79,12 +79,12 @@ def _short(value: float) -> str:
 
 
 def whole_text(value: float) -> str:
-    """Every digit: 1,234,567."""
+    """Format a number with all digits: 1,234,567."""
     return f"{value:,.0f}"
 
 
 def count_text(value: float) -> str:
-    """How many, in short: 1.23 M. Less than ten thousand are told as they are."""
+    """Format a count: 1.23 M. Integers below 10,000 have all digits."""
     if abs(value) < 10_000:
         return whole_text(value) if value == int(value) else _short(value)
     for unit, name in _THOUSANDS:
@@ -94,12 +94,12 @@ def count_text(value: float) -> str:
 
 
 def rate_text(value: float) -> str:
-    """So many a second."""
+    """Format a rate per second."""
     return f"{count_text(value) if value >= 100 or value == int(value) else f'{value:.3g}'}/s"
 
 
 def size_text(value: float) -> str:
-    """Bytes: 1.5 MiB."""
+    """Format bytes: 1.5 MiB."""
     for unit, name in _BYTES:
         if abs(value) >= unit:
             return f"{_short(value / unit)}{NBSP}{name}"
@@ -107,7 +107,7 @@ def size_text(value: float) -> str:
 
 
 def span_text(seconds: float) -> str:
-    """A duration, with two digits or three: 12 ms, 3.4 h."""
+    """Format a duration, rounded to two or three digits: 12 ms, 3.4 h. NaN is a dash."""
     if math.isnan(seconds):
         return "–"
     if seconds < 60:
@@ -120,7 +120,7 @@ def span_text(seconds: float) -> str:
 
 
 def share_text(value: float) -> str:
-    """A share of 1 in per cent. What is less than all is never shown as all, nor more than nothing as nothing."""
+    """Format a share (0 to 1) as per cent. Only exact values are 0 % and 100 %; others are <0.01 % or >99.99 %."""
     percent = 100 * value
     if 0 < percent < 0.01:
         return f"<0.01{NBSP}%"
@@ -130,43 +130,43 @@ def share_text(value: float) -> str:
 
 
 def percent_text(value: float) -> str:
-    """Per cent that somebody asked for: 99.5 %."""
+    """Format a value in per cent: 99.5 %."""
     return f"{value:g}{NBSP}%"
 
 
 def date_text(time: int) -> str:
-    """A time in µs: 2026-07-01 12:34:56 (UTC)."""
+    """Format a time in µs: 2026-07-01 12:34:56 (UTC)."""
     return as_datetime(time).strftime("%Y-%m-%d %H:%M:%S")
 
 
-#: Okabe and Ito's colours, that people tell apart however they see colours; without the two that are too light or too
-#: dark for one of the two backgrounds. With the dashes there are twelve kinds of line, that differ in print too.
+#: Colours of Okabe and Ito, safe for colour blindness, without the two that are too light or too dark for one of the
+#: backgrounds. With the dashes there are twelve line styles, which also differ in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("none", "5 2.5")
 
-#: Lines of a plot: of more nobody can tell which is which. Where there would be more, the last one is the rest.
+#: Maximum number of lines in a plot. If there are more queues, the last line is for all others together.
 MAX_LINES = 8
 
-#: The line of the rest.
+#: Colour and dash of the line for the others.
 OTHERS = ("#808080", "1 2")
 
-#: Inches of 72 units. On a phone that is about as wide as its screen, so that 9 units are letters of 9 or 10 px.
+#: Inches of 72 units. This is about the width of a phone, where the font size 9 is then 9 or 10 px.
 WIDTH, HEIGHT = 4.7, 2.75
 
-#: Seconds that are easy to read.
+#: Readable durations on an axis, in seconds.
 DURATIONS = (
     *(digit * 10.0**power for power in range(-6, 0) for digit in (1, 2, 5)),
     *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0),
     *(hours * 3600.0 for hours in (1, 2, 6, 12, 24, 48, 120, 240, 720, 2400, 8760)),
 )
 
-#: Lines whose greatest values are further apart than this get a logarithmic axis: else only one of them is to be seen.
+#: Ratio of the maxima of lines above which the axis is logarithmic. A linear axis would only show the highest line.
 LOG_SCALE_RATIO = 50.0
 
 #: Colours that the page replaces by its own.
 INK_COLOUR, GRID_COLOUR = "#010203", "#040506"
 
-#: What stands at the end of an axis of time: what its labels leave out.
+#: Formats of the text at the end of a time axis, which completes its labels.
 OFFSET_FORMATS = ["", "%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d %H:%M"]
 
 SETTINGS = {
@@ -192,7 +192,8 @@ SETTINGS = {
 
 
 class Line(NamedTuple):
-    """Values of one thing, or of all ``others``; NaN where there is none. ``whole``: what the label is short for."""
+    """A line of a plot. ``values``: NaN for missing ones. ``others``: the line is for all other queues. ``whole``: full
+    text of a shortened label, else empty."""
 
     label: str
     values: Any
@@ -201,7 +202,7 @@ class Line(NamedTuple):
 
 
 class Key(NamedTuple):
-    """How a line looks, for the legend: ``dash`` as in SVG."""
+    """An entry of a legend. ``dash``: SVG's ``stroke-dasharray``."""
 
     label: str
     colour: str
@@ -210,40 +211,40 @@ class Key(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What a plot is drawn from, for those who draw it in another way.
+    """The data of a plot, for interactive plots.
 
-    ``across`` has the place of each value: µs since the epoch, or numbers (``logarithmic``: their axis) of which
-    ``mark`` is one that is marked.
+    ``across``: x value of each point, µs since the epoch or numbers. ``level``: x axis, None: time. ``upright``: y
+    axis. ``logarithmic``: x axis. ``mark``: x value of a vertical line.
     """
 
     across: Any
     lines: Sequence[Line]
     upright: Axis
-    level: Axis | None = None  # None: time
+    level: Axis | None = None
     logarithmic: bool = False
     mark: float | None = None
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture and what it shows. ``name`` begins the ids in it."""
+    """A plot as SVG, and its data. ``name``: prefix of the ids in the SVG."""
 
     name: str
     title: str
     svg: str
     keys: Sequence[Key]
-    scale: str  # a word on the axis, or nothing
-    chart: Chart = field(compare=False)  # arrays do not compare
-    whole: str  # what the title is short for
+    scale: str  # a note on the y axis, or empty
+    chart: Chart = field(compare=False)  # arrays are not comparable
+    whole: str  # full text of a shortened title, else empty
 
     @property
     def summary(self) -> list[list[str]]:
-        """For those who do not see it: of each line its name, the least, the most, where that is, and the last."""
+        """Text alternative: for each line its label, minimum, maximum, x value of the maximum, and last value."""
         return [_line_summary(self.chart, line) for line in self.chart.lines]
 
 
 class Axis(NamedTuple):
-    """What an axis tells, and how its numbers are written."""
+    """An axis: its label, and the format of its numbers."""
 
     label: str
     text: Callable[[float], str] = count_text
@@ -251,7 +252,7 @@ class Axis(NamedTuple):
 
 
 def over_time(name: str, title: str, grid: Grid, lines: Sequence[Line], axis: Axis) -> Plot:
-    """Lines over the steps of a grid. ``name`` begins the ids in the SVG: each plot of a page has its own."""
+    """Plot lines over the steps of a grid. ``name``: prefix of the ids in the SVG, unique in a page."""
     figure, axes = _figure()
     axes.set_xlim(*np.array([grid.start, grid.end]).astype("datetime64[us]"))
     locator = AutoDateLocator(minticks=3, maxticks=6, tz="UTC")
@@ -263,7 +264,7 @@ def over_time(name: str, title: str, grid: Grid, lines: Sequence[Line], axis: Ax
 def curve(
     name: str, title: str, across: Any, line: Line, axes_: tuple[Axis, Axis], mark: float, mark_label: str
 ) -> Plot:
-    """One line over numbers, with a place that is marked, and what is marked there."""
+    """Plot one line over numbers. ``axes_``: x axis and y axis. ``mark``: x value of a vertical line with a label."""
     figure, axes = _figure()
     across, (level, upright) = np.asarray(across, float), axes_
     logarithmic = bool(across.max() > 8 * max(across.min(), 1))
@@ -284,7 +285,7 @@ def curve(
 
 
 def queue_lines(values: Sequence[tuple[str, Any]], remainder: Any = None, count: int = 0) -> list[Line]:
-    """A line for each queue by its name, and one for the ``rest`` of ``count``."""
+    """Return a line for each queue name, and a line with ``remainder`` for the ``count`` other queues."""
     names = [name for name, _ in values]
     lines = [
         Line(label, each, name if label != name else "")
@@ -331,7 +332,7 @@ def _drawn(name: str, title: str, figure: Any, chart: Chart, *marks: Key) -> Plo
             colour, dash = OTHERS if line.others else kind
             keys.append(Key(line.label, colour, dash, line.whole))
             pattern = "solid" if dash == "none" else (0, tuple(float(part) / 1.5 for part in dash.split()))
-            # A point with nothing beside it is no line: it needs a dot.
+            # A point without neighbours is not visible as a line, but as a dot.
             known = np.isfinite(line.values)
             alone = known & ~np.append(known[1:], False) & ~np.append(False, known[:-1])
             axes.plot(across, line.values, color=colour, linestyle=pattern)
@@ -347,7 +348,7 @@ def _drawn(name: str, title: str, figure: Any, chart: Chart, *marks: Key) -> Plo
 
 
 def _scaled(axes: Any, values: Sequence[Any], axis: Axis) -> str:
-    """Set the scale of the upright axis; the word for it."""
+    """Set the scale of the y axis. Returns the note on it."""
     if axis.percent:
         axes.set_ylim(0, 102)
         return ""
@@ -372,16 +373,16 @@ def _scaled(axes: Any, values: Sequence[Any], axis: Axis) -> str:
 
 
 def duration_ticks(low: float, high: float) -> list[float]:
-    """Durations in seconds for an axis: those that people know, and no more than there is room for."""
+    """Return at most 7 readable durations for an axis, in seconds."""
     known = [each for each in DURATIONS if low <= each <= high]
     return known[:: max(1, -(-len(known) // 7))]
 
 
 def _embedded_svg(svg: str, name: str, title: str) -> str:
-    """The SVG of matplotlib as an element of a page: without prologue, with a title, ids that no other plot has, and
-    the colours of the page."""
+    """Convert matplotlib's SVG to an element of a page: without prologue, with a title, unique ids and the colours of
+    the page."""
     svg = svg[svg.index("<svg") :]
-    # a style would be that of the whole page
+    # a style would apply to the whole page
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", "", svg, flags=re.DOTALL)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
     svg = re.sub(r' id="([^"]+)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", svg)
