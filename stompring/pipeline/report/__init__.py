@@ -1,6 +1,6 @@
-"""The report on a lake: one HTML page with plots and advice (docs/report.md). `write_report` is all that others need.
+"""The report on a lake: one HTML page with plots and advice (docs/report.md), written by `write_report`.
 
-It brings matplotlib and jinja2 along: import it where it is used.
+The package imports matplotlib and jinja2: import it only in functions that use it.
 """
 
 from .page import write_report

@@ -420,7 +420,7 @@ class Sent:
 
 
 class Others(NamedTuple):
-    """The sum of the queues without a separate line, for each plot."""
+    """Values of all queues without a separate line together, for each plot. None: all queues have a line."""
 
     depth: Any = None
     added: Any = None

@@ -1,11 +1,8 @@
-"""The page of a report and its sections.
+"""The page of a report: one HTML file without external resources. A section has a title, an explanation, plots and
+tables.
 
-The sections of the page: each has a title, an explanation, plots and tables.
-
-The page: one HTML file that needs no other file and no network, and no script without interactive plots.
-
-Interactive plots are plotly's: its script once in the page, and the data as JSON beside it. The page's
-Content-Security-Policy allows the scripts that it has, by their hashes, and nothing else.
+A page with interactive plots contains plotly's script and the data of all plots as JSON; other pages have no scripts.
+The Content-Security-Policy of the page only allows its own scripts, by their hashes.
 """
 
 from __future__ import annotations
@@ -79,7 +76,7 @@ from .queries import (
 
 
 class Cell(NamedTuple):
-    """A text, and a lesser one below it; ``whole`` is the name that the text is short for."""
+    """A cell of a table. ``below``: smaller text below. ``whole``: full name if the text is shortened."""
 
     text: str
     below: str = ""
@@ -87,7 +84,7 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows under headings; the first cell of each row is its heading. Those of ``words`` are no numbers."""
+    """A table. The first cell of each row is a heading. ``words``: indices of the columns with text, not numbers."""
 
     title: str
     headings: Sequence[str]
@@ -97,7 +94,8 @@ class Table(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A part of the page. ``lead`` says what is shown and where it is from, ``empty`` why there is nothing to show."""
+    """A section of the page. ``lead``: explanation of the data and its source. ``empty``: text without data. ``after``:
+    notes below the tables."""
 
     anchor: str
     title: str
@@ -108,16 +106,16 @@ class Section(NamedTuple):
     after: Sequence[str] = ()
 
 
-#: Rows of a table; the ones after them are counted.
+#: Maximum number of rows in a table. A note counts the others.
 MAX_ROWS = 25
 
-#: Under each heading an attribute of the row, or a function that makes its cell, which may be a whole number;
-#: under several headings a function that makes all of these cells.
+#: Columns of a table: for each heading an attribute of the row, or a function that returns its cell (an integer is
+#: formatted); for a tuple of headings a function that returns the cells of these columns.
 Columns = Mapping[str | tuple[str, ...], str | Callable[[Any], Any]]
 
 
 def truncated(table: Table) -> Table:
-    """The table, with no more rows than anybody reads."""
+    """Return the table with at most `MAX_ROWS` rows."""
     remainder = len(table.rows) - MAX_ROWS
     if remainder <= 0:
         return table
@@ -128,7 +126,7 @@ def truncated(table: Table) -> Table:
 def listed(
     title: str, rows: Iterable[Any], columns: Columns, words: Sequence[int] = (0,), note: str = ""
 ) -> list[Table]:
-    """A table of the rows; none where there are no rows."""
+    """Return a list with a table of the rows, an empty list without rows."""
     headings: list[str] = []
     for heading in columns:
         headings += [heading] if isinstance(heading, str) else heading
@@ -144,7 +142,7 @@ def _cells(row: Any, columns: Columns) -> Iterator[Cell | str]:
 
 
 def name_cell(name: str, address: str = "") -> Cell:
-    """A name, shortened if it must be; of a queue with its address, where that is another."""
+    """Return a cell with a shortened name, for a queue also with a different address."""
     short = shortened(name)
     if name == address or not address:
         return Cell(short, whole=name if short != name else "")
@@ -153,18 +151,18 @@ def name_cell(name: str, address: str = "") -> Cell:
 
 
 def queue_cell(one: Any) -> Cell:
-    """The name of a queue that knows its address."""
+    """Return a cell for an object with the attributes ``queue`` and ``address``."""
     return name_cell(one.queue, one.address)
 
 
-#: Of what is not known.
+#: Text of an unknown value.
 UNKNOWN = "\u2013"
 
 
 def queues_plot(
     found: Findings, name: str, kind: str, title: str, label: str, divisor: Any = 1.0
 ) -> list[Plot]:
-    """One of the `Series`, over a divisor: of the queues that have most of it, and of the rest together."""
+    """Plot the field ``kind`` of `Series`, over a divisor, of the first queues by `WEIGHTS` and of the others."""
     ranked = greatest_queues(found.traffic, WEIGHTS[kind])
     shown = [(one.queue, getattr(found.series[one.queue], kind) / divisor) for one in plotted(ranked)]
     rest = getattr(found.remainder, kind)
@@ -181,7 +179,7 @@ def durations_plot(
     rest: Steps | None,
     index: int,
 ) -> Plot:
-    """One of `PERCENTILES` of some queues, and of the others together."""
+    """Plot a percentile of some queues and of the others together. ``index``: position in `PERCENTILES`."""
     count = found.hours.count
     lines = queue_lines(
         [(queue, percentile_line(each, count, index)) for queue, each in steps.items()],
@@ -197,7 +195,7 @@ NO_SAMPLES = (
 
 
 def depth(found: Findings) -> Section:
-    """Depth over time per queue."""
+    """Return the section on the depth of queues."""
     deep = greatest_queues(found.traffic, WEIGHTS["depth"])
     return Section(
         "depth",
@@ -219,7 +217,7 @@ def depth(found: Findings) -> Section:
 
 
 def rates(found: Findings) -> Section:
-    """Rates in and out."""
+    """Return the section on rates."""
     busy = greatest_queues(found.traffic, lambda one: one.added + one.out)
     seconds, lasted = step_durations(found), max((found.end - found.begin) / 1e6, 1.0)
     total = found.totals
@@ -264,7 +262,7 @@ PER_SECOND, PER_STEP = "messages/s", "messages a step"
 
 
 def queues(found: Findings) -> Section:
-    """The largest and slowest queues."""
+    """Return the section on the largest and slowest queues."""
     known = {one.queue: one for one in found.traffic}
     largest = greatest_queues(found.traffic, lambda one: one.size or one.most)
     columns: Columns = {
@@ -292,7 +290,7 @@ def queues(found: Findings) -> Section:
 
 
 def _times(ages: Durations | None, *wanted: int) -> list[str]:
-    """Some of the percentiles, and the longest."""
+    """Return the texts of some percentiles (positions in `PERCENTILES`) and of the maximum."""
     if ages is None:
         return [UNKNOWN] * (len(wanted) + 1)
     return [span_text(each) for each in (*(ages.percentiles[at] for at in wanted), ages.longest)]
@@ -303,7 +301,8 @@ def _empty_text(found: Findings, nothing: str) -> str:
 
 
 def peak(found: Findings) -> tuple[float, int] | None:
-    """The greatest rate in of all queues together, messages a second, and the time of its step; None for none."""
+    """Return the highest rate into all queues together (messages/s) and the start of its step (µs), None without
+    messages."""
     into = found.totals["added"]
     if not into.any():
         return None
@@ -313,11 +312,11 @@ def peak(found: Findings) -> tuple[float, int] | None:
 
 
 def step_durations(found: Findings) -> Any:
-    """Seconds of each step from the first sample to the last one; NaN where they are too few for a rate."""
+    """Return the seconds of each step between the first and the last sample. NaN: less than a tenth of a step."""
     starts = found.grid.starts
     first, last = found.sampled
     lasted = np.minimum(starts + found.grid.step, last) - np.maximum(starts, first)
-    # A single sample has lasted no time at all: then a step is as good as anything.
+    # a single sample covers no time: then use whole steps
     enough = lasted >= found.grid.step / 10
     return (
         np.where(enough, lasted / SECOND, np.nan)
@@ -326,7 +325,6 @@ def step_durations(found: Findings) -> Any:
     )
 
 
-#: What is said of a queue that nobody reads.
 NO_CONSUMER = "no consumer in the period"
 
 PERCENTILE_NAMES = tuple(f"p{each:g}" for each in PERCENTILES)
@@ -339,7 +337,7 @@ DURABLE = (
 
 
 def coverage_note(found: Findings) -> str:
-    """How much of what came figures from events are about."""
+    """Return a note on the share of messages that figures from events cover."""
     known = found.coverage
     if known is None:
         return f"{DURABLE} The share of other messages is unknown: there are no samples of this period."
@@ -352,7 +350,7 @@ def coverage_note(found: Findings) -> str:
 
 
 def latency(found: Findings) -> Section:
-    """Time from send to acknowledge."""
+    """Return the section on times from send to acknowledge."""
     ages, step = found.latencies, span_text(found.hours.seconds)
     addresses = addresses_of(found.sent, found.traffic)
     columns: Columns = {
@@ -410,7 +408,7 @@ def _slowest_steps(found: Findings) -> list[Table]:
 
 
 def _ages_columns(ages: Mapping[Any, Durations]) -> Columns:
-    """Of rows that are keys of ``ages``."""
+    """Return columns for rows that are keys of ``ages``."""
     return {
         "acknowledged": lambda key: ages[key].count,
         (*PERCENTILE_NAMES, "longest"): lambda key: _times(ages[key], *range(len(PERCENTILES))),
@@ -425,7 +423,7 @@ def _unknown(found: Findings, event: str, ages: Mapping[str, Durations]) -> list
 
 
 def evictions(found: Findings) -> Section:
-    """What rings threw away, when, and how old it was."""
+    """Return the section on messages replaced by rings."""
     some = [one for one in found.traffic if one.ring_size]
     unread = {one.queue for one in found.unread}
     plots = queues_plot(found, "evicted", "replaced", "Messages replaced by rings", PER_STEP)
@@ -470,7 +468,7 @@ def evictions(found: Findings) -> Section:
 
 
 def hot_spots(found: Findings) -> Section:
-    """Redelivery and dead letters."""
+    """Return the section on redeliveries and dead letters."""
     kinds, addresses = found.counts, addresses_of(found.sent, found.traffic)
 
     def number(event: str) -> Callable[[str], int]:
@@ -481,8 +479,8 @@ def hot_spots(found: Findings) -> Section:
         "hot-spots",
         "Redelivery and dead letters",
         [
-            "Messages that returned to their queue after a delivery (NACK, closed connection), and messages of which a "
-            f"copy went to a dead-letter or expiry address, by their original queue; in steps of "
+            "Messages that returned to their queue after a delivery (NACK, closed connection), and messages copied to "
+            f"a dead-letter or expiry address, by their original queue; in steps of "
             f"{span_text(found.grid.seconds)}.",
             coverage_note(found),
         ],
@@ -535,12 +533,11 @@ def _part(some: int, all_: int) -> str:
     return f"{100 * some / all_:.3g}" if all_ else UNKNOWN
 
 
-#: A user who did not log in.
 NOT_LOGGED_IN = "not logged in"
 
 
 def consumers(found: Findings) -> Section:
-    """Consumers and users."""
+    """Return the section on consumers and users."""
     after = []
     acknowledged = found.total("acknowledged")
     if acknowledged > found.consumer_acknowledged > 0:
@@ -617,7 +614,7 @@ def _users(found: Findings) -> list[Table]:
 
 
 def unread(found: Findings) -> Section:
-    """Queues without a consumer."""
+    """Return the section on queues without consumers."""
     return Section(
         "unread",
         "Queues without consumers",
@@ -645,9 +642,9 @@ def unread(found: Findings) -> Section:
 
 
 def drain(found: Findings) -> Section:
-    """How long what waits will wait."""
+    """Return the section on times to drain."""
     some = [one for one in found.traffic if one.depth]
-    # the queues that drain last first, and those of which that is unknown at the end
+    # first the queues with the longest time to drain, last those with an unknown time
     some.sort(key=lambda one: (1.0 if math.isnan(one.drain) else -one.drain, -one.depth, one.queue))
     return Section(
         "drain",
@@ -674,7 +671,7 @@ def drain(found: Findings) -> Section:
 
 
 def drain_text(one: QueueTraffic) -> str:
-    """In how long a queue is empty, in words."""
+    """Return the time to drain of a queue as text."""
     if math.isnan(one.drain):
         return "unknown: too few samples"
     if math.isfinite(one.drain):
@@ -692,7 +689,7 @@ def _growth(one: QueueTraffic) -> str:
 
 
 def coverage(found: Findings) -> Section:
-    """What the lake does not have."""
+    """Return the section on messages that are not in the lake."""
     known = found.coverage
     each = [] if known is None else sorted(known.queues, key=lambda one: (-one.missing, one.queue))
     return Section(
@@ -721,12 +718,12 @@ def coverage(found: Findings) -> Section:
     )
 
 
-#: Curves of each kind that are drawn; of others there is the row in the table.
+#: Maximum number of curves of each kind. Other queues only have a row in the table.
 MAX_CURVES = 12
 
 
 def rings(found: Findings) -> Section:
-    """Ring sizes."""
+    """Return the section with advice for ring sizes."""
     keep = percent_text(found.request.keep)
     fine = span_text(max((found.end - found.begin) / 20_000 / 1e6, 1e-6))
     note = "Memory is the size times the mean memory of a message of the queue."
@@ -805,7 +802,7 @@ def _ring_plot(name: str, one: RingAdvice, keep: str) -> Plot:
 
 
 def addresses(found: Findings) -> Section:
-    """Limits of addresses."""
+    """Return the section with advice for limits of addresses."""
     share = percent_text(found.request.unpaged)
     return Section(
         "address-sizes",
@@ -849,20 +846,20 @@ def _address_plot(name: str, one: AddressAdvice, share: str) -> Plot:
 
 
 class Scripts(NamedTuple):
-    """What goes into a page: scripts, in their order, and data as JSON that no HTML ends."""
+    """Scripts of a page in their order, and the data of the plots as JSON without ``<``."""
 
     sources: Sequence[str]
     data: str
 
     @property
     def policy(self) -> str:
-        """For `script-src`: their hashes."""
+        """Hashes of the scripts for ``script-src`` of the Content-Security-Policy."""
         hashes = (hashlib.sha256(source.encode()).digest() for source in self.sources)
         return " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in hashes)
 
 
 def scripts(sections: Sequence[Section]) -> Scripts:
-    """For all plots of the sections. It brings plotly's script, of 5 MB."""
+    """Return the scripts for all plots of the sections. plotly's script has 5 MB."""
     from plotly.offline import get_plotlyjs
 
     own = Path(__file__).with_name("templates").joinpath("interactive.js").read_text(encoding="utf-8")
@@ -872,7 +869,7 @@ def scripts(sections: Sequence[Section]) -> Scripts:
 
 
 def described(plot: Plot) -> dict[str, Any]:
-    """A plot as `interactive.js` wants it. Its dates are milliseconds since the epoch."""
+    """Return a plot as an object for ``interactive.js``. Times are epoch ms."""
     chart = plot.chart
     time = chart.level is None
     return {
@@ -894,14 +891,14 @@ def _line(axis: Axis, line: Line, key: Key) -> dict[str, Any]:
     values = _numbers(line.values)
     found = {"label": line.label, "whole": line.whole or line.label, "colour": key.colour, "y": values}
     found["dash"] = {"none": "solid", "1 2": "dot"}.get(key.dash, "dash")
-    # Numbers are told as elsewhere on the page: a script would have to know durations and bytes.
+    # texts of durations and bytes, formatted as on the rest of the page
     if not axis.percent and axis.text is not count_text:
         found["text"] = [None if value is None else axis.text(value) for value in values]
     return found
 
 
 def _ticks(chart: Chart) -> dict[str, Any] | None:
-    """Places and texts on an axis of durations."""
+    """Return positions and texts of the ticks of a duration axis, None for other axes."""
     if chart.upright.text is not span_text:
         return None
     known = [value for line in chart.lines for value in np.asarray(line.values).tolist() if value > 0]
@@ -910,7 +907,7 @@ def _ticks(chart: Chart) -> dict[str, Any] | None:
 
 
 def _numbers(values: Any) -> list[float | None]:
-    """Six digits that count; None for what is not known."""
+    """Return values with six significant digits, None for unknown ones."""
     return [
         float(f"{value:.6g}") if np.isfinite(value) else None for value in np.asarray(values, float).tolist()
     ]
@@ -932,7 +929,7 @@ HEADLINE = {
 
 
 def numbers(found: Findings) -> Iterator[tuple[str, str, str, str]]:
-    """The headline: of each number its name, it in short, all its digits, and its change since the period before."""
+    """Yield the figures of the headline: name, short and full text, and change since the previous period."""
     before = None if found.comparison is None else found.comparison.figures
     for name, number in headline(found.sent, found.traffic, found.counts).items():
         change = "" if before is None else change_text(before[name], number)
@@ -947,7 +944,7 @@ def numbers(found: Findings) -> Iterator[tuple[str, str, str, str]]:
 
 
 def change_text(before: int, now: int) -> str:
-    """By how many per cent a number is more or less than before."""
+    """Return the change of a number in per cent as text."""
     if now == before:
         return "as before"
     if not before:
@@ -957,12 +954,12 @@ def change_text(before: int, now: int) -> str:
     return f"{'+' if part > 0 else MINUS}{text}{NBSP}%"
 
 
-#: The section that tells more, and a text with its values; values are escaped if they are not markup.
+#: The anchor of the section with details, a format string, and its values, which are escaped unless they are markup.
 Sentence = tuple[Any, ...]
 
 
 def sentences(found: Findings) -> Iterator[Sentence]:
-    """The biggest findings."""
+    """Yield the sentences of the summary."""
     known = found.coverage
     if known is None:
         yield (
@@ -1070,7 +1067,7 @@ def sentences(found: Findings) -> Iterator[Sentence]:
 
 
 def name_markup(name: str) -> Any:
-    """A name in a sentence, escaped; the whole of it in its title if it is shortened."""
+    """Return the markup of a name in a sentence. A shortened name has the full name as its ``title``."""
     if shortened(name) == name:
         return markupsafe.Markup("<b><bdi>{}</bdi></b>").format(name)
     return markupsafe.Markup('<b><bdi title="{}">{}</bdi></b>').format(name, shortened(name))
@@ -1080,13 +1077,13 @@ def _number_of(some: Sequence[object], noun: str) -> str:
     return f"One {noun}" if len(some) == 1 else f"{len(some)} {noun}s"
 
 
-#: Kinds of plots: pictures, plots that answer to a pointer, or both.
+#: Kinds of plots: SVG, interactive plots, or both.
 PLOTS = ("static", "interactive", "both")
 
 
 def page(found: Findings | None, request: ReportRequest, made: datetime, plots: str = "static") -> str:
-    """The HTML of a report; ``found`` is None where there is nothing to report, ``plots`` one of `PLOTS`."""
-    # Names of queues are whatever clients make them: everything is escaped but what this package wrote itself.
+    """Return the HTML of a report. ``found``: None if the lake has no data. ``plots``: one of `PLOTS`."""
+    # Clients choose the names of queues: all values are escaped except markup of this package.
     environment = Environment(
         loader=PackageLoader("stompring.pipeline.report"),
         autoescape=True,
@@ -1112,7 +1109,7 @@ def page(found: Findings | None, request: ReportRequest, made: datetime, plots: 
 
 
 def page_sections(found: Findings) -> list[Section]:
-    """All parts, in their order on the page."""
+    """Return all sections in their order on the page."""
     made = (
         depth,
         rates,
@@ -1131,7 +1128,7 @@ def page_sections(found: Findings) -> list[Section]:
 
 
 def _request_text(request: ReportRequest) -> str:
-    """What was asked for, in words."""
+    """Return the selection of a report as text."""
     since, until = request.period.begin, request.period.end
     parts = [
         "" if since is None else f"since {date_text(since)}",
@@ -1155,18 +1152,17 @@ def write_report(
     plots: str = "static",
     progress: Callable[[str], None] = lambda part: None,
 ) -> bool:
-    """Write the report on a lake to ``out``, an HTML file that needs no other; whether there was anything to report.
+    """Write the report on a lake to ``out``, a self-contained HTML file. Returns False if the lake has no data for it.
 
-    ``tables`` has the DataFrames ``messages``, ``events`` and ``samples`` (`Lake` will do), of one SparkSession; their
-    columns are in docs/report.md. Bodies and headers are never read. ``addresses`` are patterns with ``*`` and ``#``,
-    none for all. ``keep``: of what a ring threw away so many per cent should have been kept; ``unpaged``: so many per
-    cent of the time an address should not have paged. ``brokers`` are those of a lake of several, none for all.
-    ``compare``: with the period before, where ``period`` has a beginning. ``plots`` is ``static``, ``interactive`` or
-    ``both``. ``progress`` is called with a few words as each part of the work begins.
+    ``tables``: the DataFrames ``messages``, ``events`` and ``samples`` of one SparkSession; docs/report.md lists their
+    columns. The report does not read bodies and headers. ``addresses``: patterns with ``*`` and ``#``, empty: all.
+    ``keep``: per cent of the messages replaced by a ring that its advised size keeps. ``unpaged``: per cent of the time
+    in which an address with its advised limit does not page. ``brokers``: empty: all. ``compare``: with the previous
+    period, if ``period`` has a beginning. ``plots``: ``static``, ``interactive`` or ``both``. ``progress``: called with
+    the name of each part of the work when it begins.
 
-    The file is there as a whole or not at all; one that was there stays until then. Where there is nothing in the
-    period the page says so. Raises ValueError for arguments that cannot be, OSError where the file cannot be written,
-    and what Spark raises.
+    The file is replaced atomically. Without data in the period the page says that there is none. Raises ValueError for
+    invalid arguments, OSError if the file cannot be written, and Spark's exceptions.
     """
     if plots not in PLOTS:
         raise ValueError(f"plots must be one of {', '.join(PLOTS)}")

@@ -34,7 +34,7 @@
   var traces = function (plot) {
     return plot.lines.map(function (line) {
       var short = escaped(line.whole.length > 60 ? line.label : line.whole);
-      // Zero has no place on a logarithmic axis: the line is broken there.
+      // A logarithmic axis has no zero: break the line there.
       var y = plot.logy ? line.y.map(function (value) { return value > 0 ? value : null; }) : line.y;
       return {type: "scatter", mode: y.length > 1 ? "lines" : "markers", x: plot.x, y: y, name: short, connectgaps: false,
         text: line.text || undefined, line: {color: line.colour, dash: line.dash, width: 2},
@@ -43,7 +43,7 @@
     });
   };
   var config = {responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "toImage"]};
-  // First: what is not displayed has no width.
+  // Show the boxes first: a hidden element has no width.
   document.documentElement.classList.add("interactive");
   plots.forEach(function (plot) {
     var box = document.getElementById(plot.name + "-interactive");
