@@ -1,7 +1,7 @@
-"""The local copy of a replicated log: the data directory as its entries make it, written without a sync.
+"""The local copy of a replicated log: the data directory that the applied entries produce, written without syncs.
 
-A marker file says up to which entry the copy is complete. It may lag behind the files, never lead: entries that are
-applied again change nothing. A copy that cannot be trusted is discarded and read anew from the log.
+The copy is complete up to the entry in a marker file. The marker may lag behind the files but never lead: an entry that
+is applied again changes nothing. A copy that cannot be trusted is discarded and rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -42,41 +42,42 @@ from .log import (
 
 log = logging.getLogger(__name__)
 
-#: The marker is written after so many seconds, or bytes that were applied. It names all files: with many of them it is
-#: written less often, a second later for each `MARKER_FILES`.
+#: Seconds, or bytes applied, between two writes of the marker. The marker names all files, so that each `MARKER_FILES`
+#: files add a second.
 MARKER_INTERVAL, MARKER_BYTES, MARKER_FILES = 1.0, 64 * 1024 * 1024, 5000
 
-#: Removed files that the marker names: their entries may not be purged from the log yet. Those that are there again are
-#: named beside them, however many: `ReplicatedFiles.check` counts what the log has of them.
+#: Removed files that the marker names, because their entries may not be purged yet. Removed files that exist again are
+#: named in addition, without limit: `ReplicatedFiles.check` counts their entries in the log.
 REMEMBERED_REMOVALS = 256
 
-#: Control entries between two of which the sequence is remembered, for `ReplicatedFiles.trim`.
+#: Control entries between two checkpoints, which `ReplicatedFiles.trim` uses.
 CHECKPOINT_INTERVAL = 10_000
 
-#: The ending of directories that were set aside: another log had them.
+#: Suffix of a file or directory that was set aside, because it belongs to another log.
 DISCARDED = ".discarded"
 
-#: Seconds for which a log may end before the copy.
+#: Seconds for which the log may end before the copy, while a new leader of the engine catches up.
 MAX_SHORT_LOG = 10.0
 
-#: 3: with the digest of each file.
+#: Format 3 added the digest of each file.
 _FORMAT = 3
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _JOURNAL, _PAGING, _RETENTION = "journal", "paging", "retention"
 
 
 class Places:
-    """Where the files of a log are: paths of entries, and paths of this machine."""
+    """The mapping between paths in entries (keys) and paths on this machine."""
 
     def __init__(self, directory: DataDirectory) -> None:
         self.directory = directory
         self._roots = [(directory.journal, _JOURNAL), (directory.paging, _PAGING)]
         if directory.retention is not None:
             self._roots.append((directory.retention, _RETENTION))
-        self._roots.sort(key=lambda root: -len(root[0].parts))  # a directory may be in another one
+        # longest first: one directory may contain another
+        self._roots.sort(key=lambda root: -len(root[0].parts))
 
     def key(self, path: Path) -> str | None:
-        """The path of a file in entries; None for one that is not in the log."""
+        """Return the key of a file, None if the log does not have the file."""
         if path.parent == self.directory.root and path.name in (IDENTITY, VERSION):
             return path.name
         for root, name in self._roots:
@@ -86,7 +87,9 @@ class Places:
         return None
 
     def path(self, key: str) -> Path | None:
-        """A file of this machine; None where it has no directory for it. Raises `UnsafeLog`."""
+        """Return the file of a key on this machine, None without a directory for it. Raises `UnsafeLog` for an invalid
+        key.
+        """
         first, *rest = key.split("/")
         if not rest and first in (IDENTITY, VERSION):
             return self.directory.root / first
@@ -97,11 +100,11 @@ class Places:
         return None if root is None else root.joinpath(*rest)
 
     def is_retained(self, key: str) -> bool:
-        """Whether a file is in the directory for retention, which each broker has for itself."""
+        """Return whether a file is in the retention directory, which each broker has for itself."""
         return key.startswith(_RETENTION)
 
     def files(self) -> list[Path]:
-        """All files of the local copy that there are, without those retained."""
+        """Return all files of the local copy, without retained ones."""
         directory = self.directory
         found: list[Path] = []
         for root in (directory.journal, directory.paging):
@@ -113,14 +116,14 @@ class Places:
         return found
 
     def has_messages(self) -> bool:
-        """Whether the local copy has more than the files that each data directory has."""
+        """Return whether the local copy has more than the files that every data directory has."""
         return any(path.name not in (IDENTITY, VERSION) for path in self.files())
 
 
 def copied_sequence(root: Path, status: LogStatus) -> int | None:
-    """The last entry that the copy in a data directory has, as its marker says; None if it does not belong to this log.
+    """Return the last entry in the copy of a data directory, by its marker. None if the copy is not of this log.
 
-    The broker of the directory may run: it writes the marker once a second, with many files less often.
+    The broker of the directory may run. It writes the marker once a second, less often with many files.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
         marker = json.loads((root / MARKER).read_bytes())
@@ -130,21 +133,21 @@ def copied_sequence(root: Path, status: LogStatus) -> int | None:
 
 
 class _Files(Files):
-    """Files of the copy: the marker says from which entry on they are read again after a crash."""
+    """The files of the copy. After a crash, the entries after the marker are read again."""
 
     def sync_directory(self, path: Path) -> None:
-        """Directories are synced with all files, by `LocalCopy.close`."""
+        """Do nothing: `LocalCopy.close` syncs the directories with all files."""
 
 
 _FILES = _Files()
 
 
 class LocalCopy:
-    """See the module. One thread at a time uses it.
+    """The local copy of a log, for one thread at a time.
 
-    ``sequence`` is the last entry that is applied. ``removals`` are files that were removed or written again, each with
-    the last sequence that is not needed; ``checkpoints`` numbers and sequences of control entries. ``contents`` are the
-    entries of the files that are there.
+    ``sequence``: last applied entry. ``removals``: removed or rewritten files, each with the last sequence of its
+    obsolete entries. ``checkpoints``: numbers and sequences of some control entries. ``contents``: digests of the
+    present files.
     """
 
     def __init__(
@@ -161,8 +164,8 @@ class LocalCopy:
         self.checkpoints: deque[tuple[int, int]] = deque()
         self.contents = Contents()
         self._removals_limit = 2 * REMEMBERED_REMOVALS
-        self._expected: Summary | None = None  # the expected `contents`; None: no beat was read
-        self._rewrites: dict[str, int] = {}  # files that are being written again: sequence before the begin
+        self._expected: Summary | None = None  # the summary that `contents` must have; None: no beat was read
+        self._rewrites: dict[str, int] = {}  # files between REWRITE and REWRITTEN: sequence before REWRITE
         self._paging = {directory.paging}
         if directory.retention is not None:
             self._paging.add(directory.retention / _PAGING)
@@ -171,7 +174,7 @@ class LocalCopy:
         self._log: ReplicatedLog  # set by `open`
         self._short_since: float | None = None  # when the log first ended before the copy
         self._engine = self._identity = ""
-        self._last_key = ""  # of the file that was changed last, and where it is
+        self._last_key = ""  # key and path of the file that was changed last
         self._last_path: Path | None = None
         self._open = OpenFiles(_FILES)
         self._saved_at = 0.0
@@ -181,9 +184,10 @@ class LocalCopy:
     # ---- the beginning
 
     def open(self, replicated_log: ReplicatedLog) -> int:
-        """Check the copy against the log; returns the sequence after which the log is to be read.
+        """Check the copy against the log, and return the sequence after which the caller reads the log.
 
-        Raises `UnsafeLog` for a directory that is no copy of a log, and for a log that has lost entries, `OSError`.
+        A copy that cannot be trusted is discarded, one of another log is set aside. Raises `UnsafeLog` if the directory
+        has messages but is not a copy, or if the log has lost entries; `LogUnavailable`, `OSError`.
         """
         self._log = replicated_log
         status = replicated_log.status()
@@ -200,7 +204,7 @@ class LocalCopy:
             return self.sequence
         reason, foreign = self._check(text, status)
         if reason is None:
-            self.save(durable=True)  # not clean any more
+            self.save(durable=True)  # the marker of a running broker is not clean
         elif foreign:
             self._set_aside(reason)
             self._begin_anew(replicated_log)
@@ -209,7 +213,7 @@ class LocalCopy:
         return self.sequence
 
     def adopt(self, replicated_log: ReplicatedLog, sequence: int, contents: Contents) -> None:
-        """The directory is what the log has up to ``sequence``: sync it, and mark it so."""
+        """Sync a directory that has all entries of the log up to ``sequence``, and write its marker."""
         status = replicated_log.status()
         self._engine, self._identity = status.engine, status.identity
         self.sequence = sequence
@@ -219,7 +223,7 @@ class LocalCopy:
         self.close()
 
     def restart(self, replicated_log: ReplicatedLog, reason: str) -> None:
-        """Discard the copy and begin with the first entry of the log. Raises `OSError`, and as the log."""
+        """Discard the copy and start before the first entry of the log. Raises `OSError` and the errors of the log."""
         log.info("%s: discarding the local copy of the replicated log: %s", self.directory.root, reason)
         self._begin_anew(replicated_log)
 
@@ -231,7 +235,7 @@ class LocalCopy:
         self.removals.clear()
         self.checkpoints.clear()
         self.directory.root.mkdir(mode=0o750, parents=True, exist_ok=True)
-        self.save(durable=True)  # from here on what is there is known to be incomplete
+        self.save(durable=True)  # sequence 0 marks the files as incomplete until they are deleted
         for path in self.places.files():
             path.unlink(missing_ok=True)
         for folder, _, _ in os.walk(self.directory.paging, topdown=False):
@@ -242,7 +246,7 @@ class LocalCopy:
             self.contents.control = first.change.at - 1
 
     def _check(self, text: bytes, status: LogStatus) -> tuple[str | None, bool]:
-        """Why the copy cannot be used, None if it can; and whether it may have what the log does not have."""
+        """Return why the copy cannot be used (None: it can), and whether it is of another log."""
         path = self.directory.root / MARKER
         try:
             marker: dict[str, Any] = json.loads(text)
@@ -251,7 +255,7 @@ class LocalCopy:
                 advice = (
                     "upgrade stompring"
                     if version > _FORMAT
-                    else "an earlier version of stompring wrote it. Move the directory away, and the copy is read anew "
+                    else "an earlier version of stompring wrote it. Move the directory away to rebuild the copy "
                     "from the log; or write 'stompring data export' with that version"
                 )
                 raise UnsafeLog(f"{path} has format {version}, this broker reads {_FORMAT}: {advice}")
@@ -288,7 +292,7 @@ class LocalCopy:
         if sequence == 0:
             return "it is incomplete", False
         if not clean and (boot_id != self._boot_id or not boot_id):
-            return "the machine was started anew, and what was written before may be incomplete", False
+            return "the machine restarted: files written before the restart may be incomplete", False
         self.sequence = sequence
         self.removals, self.checkpoints = deque(removals), deque(checkpoints)
         self.contents, self._expected = contents, expected
@@ -296,7 +300,9 @@ class LocalCopy:
         return None, False
 
     def _refuse_short_log(self, sequence: int, last: int) -> NoReturn:
-        """The log ends before the copy. A new leader of the engine may have to catch up."""
+        """Raise `LogUnavailable` while a new leader of the engine may have to catch up, `UnsafeLog` after
+        `MAX_SHORT_LOG`.
+        """
         now = self._clock()
         if self._short_since is None:
             self._short_since = now
@@ -310,7 +316,7 @@ class LocalCopy:
         )
 
     def _set_aside(self, reason: str) -> None:
-        """Keep a copy that may have what the log does not have."""
+        """Rename a copy of another log, whose messages may exist only here."""
         self.close_files()
         kept: list[str] = []
         root = self.directory.root
@@ -334,10 +340,11 @@ class LocalCopy:
     # ---- entries
 
     def apply(self, entries: Sequence[LogEntry]) -> None:
-        """Carry out entries that were read from the log, in order. Raises `OSError`, `UnsafeLog`, and as the log.
+        """Apply entries that were read from the log, in order. Raises `OSError`, `UnsafeLog`, and the errors of the
+        log.
 
-        What follows, also after `OSError`, are the entries after ``sequence``. That is 0 if control entries were
-        purged before they were read: the copy starts again from nothing.
+        The caller then reads the entries after ``sequence``, also after `OSError`. ``sequence`` is 0 if control entries
+        were purged before this broker read them: the copy starts again empty.
         """
         for entry in entries:
             if entry.sequence <= self.sequence:
@@ -359,16 +366,16 @@ class LocalCopy:
         self._save_if_due()
 
     def _begins_behind(self) -> bool:
-        """Whether control entries behind the last one are purged; else they are lost.
+        """Return whether the control entries after the last applied one are purged. If not, they are lost.
 
-        Only the first ones of a log are purged. A copy that starts again starts before the first that is left: it
-        does so once for each purge, also if many are lost.
+        Brokers purge only the first control entries of a log. A copy that starts again starts before the first one
+        left, and so restarts once for each purge, even if many entries are lost.
         """
         first = self._log.first(CONTROL)
         return first is not None and first.change.at > self.control + 1
 
     def applied(self, changes: Sequence[FileChange], sequence: int) -> None:
-        """Carry out changes of this broker that the log has stored, the last one as ``sequence``. Raises `OSError`."""
+        """Apply changes of this broker that the log has stored. ``sequence``: last of them. Raises `OSError`."""
         for change in changes:
             self._carry_out(change)
             self._count(change, sequence)
@@ -377,9 +384,9 @@ class LocalCopy:
         self._save_if_due()
 
     def _expect(self, change: FileChange, beat: Summary | None) -> None:
-        """Do the sum of the writer, before the entry is counted. ``beat`` is the summary of a beat.
+        """Compute the digest that the files must have, before the entry is counted. ``beat``: summary in a beat.
 
-        Entries that are missing behind the newest beat belong to files, or end some.
+        Serials missing after the newest beat count as changes of files.
         """
         if beat is not None:
             self._expected = beat
@@ -390,7 +397,7 @@ class LocalCopy:
             self._expected = self._expected.after((change,), skipped)
 
     def _count(self, change: FileChange, sequence: int) -> None:
-        """Before ``sequence`` is that of the copy."""
+        """Count a change. Call it before ``self.sequence`` becomes ``sequence``."""
         self.contents.add(change)
         operation = change.operation
         if operation in CONTROLS:
@@ -407,7 +414,7 @@ class LocalCopy:
                 self.removals.append((change.path, before))
 
     def _remembered_removals(self) -> list[tuple[str, int]]:
-        """The latest ones, and all of files that are there again."""
+        """Return the latest removals, and all removals of files that exist again."""
         removals = list(self.removals)
         old, latest = removals[:-REMEMBERED_REMOVALS], removals[-REMEMBERED_REMOVALS:]
         return [each for each in old if each[0] in self.contents.digests] + latest
@@ -419,15 +426,16 @@ class LocalCopy:
 
     @property
     def summary(self) -> Summary:
-        """The contents of the log, as far as they are applied."""
+        """The contents of the log up to ``sequence``."""
         return self.contents.summary
 
     @property
     def missing(self) -> int:
-        """At the end of the log: how many entries of its files the copy has not got, as the log has lost them.
+        """A lower limit of the number of entries that the log has lost and the copy lacks. Valid at the end of the log
+        only.
 
-        It is at least so many: losses may hide each other in the count, but 0 means that nothing is missing. A log with
-        changes has a beat, or has lost it. While the log is read the number means nothing.
+        Losses may cancel each other in the count, but 0 means that nothing is missing. A log with changes and without a
+        beat has lost the beat.
         """
         if self._expected is None:
             return min(self.contents.serial, 1)
@@ -452,7 +460,8 @@ class LocalCopy:
             os.ftruncate(descriptor, 0)
             _FILES.write_all(descriptor, change.data, 0)
         elif operation in (Operation.TRUNCATE, Operation.REWRITTEN):
-            with suppress(FileNotFoundError):  # removed later: this entry was applied before
+            # a later entry removes the file: this one is applied a second time
+            with suppress(FileNotFoundError):
                 os.truncate(path, change.at)
         elif operation == Operation.REMOVE:
             self._remove(path)
@@ -464,14 +473,14 @@ class LocalCopy:
         path.unlink(missing_ok=True)
         folder = path.parent
         if folder.parent in self._paging:
-            _remove_empty(folder)  # an address's directory goes with its last file
+            _remove_empty(folder)  # remove an address's directory with its last file
 
     def _move(self, path: Path, target: Path | None, size: int) -> None:
         self._open.close(path)
         try:
             complete = path.stat().st_size == size
         except FileNotFoundError:
-            return  # it has been moved
+            return  # an earlier pass has moved it
         if target is None or not complete or (target.exists() and target.stat().st_size == size):
             self._remove(path)
             return
@@ -486,7 +495,7 @@ class LocalCopy:
             self.save()
 
     def save(self, *, clean: bool = False, durable: bool = False) -> None:
-        """Write the marker. ``clean``: all files are synced; ``durable``: the marker survives a power failure."""
+        """Write the marker. ``clean``: all files are synced. ``durable``: the marker survives a power failure."""
         self._saved_at = self._clock()
         self._unsaved_bytes = 0
         if self.sequence == self._saved_sequence and not clean and not durable:
@@ -520,7 +529,7 @@ class LocalCopy:
         self._saved_sequence = self.sequence
 
     def close(self, *, clean: bool = True) -> None:
-        """Close the files. ``clean``: sync them all, so that the copy is good after a crash of the machine, too."""
+        """Close the files. ``clean``: sync them all, so that the copy can be used even after a crash of the machine."""
         self.close_files()
         if clean:
             self._sync_all()
@@ -536,7 +545,7 @@ class LocalCopy:
             Files().sync_directory(folder)
 
     def close_files(self) -> None:
-        """Close what is open for writing; the next entry opens its file again."""
+        """Close the files that are open for writing. The next entry opens its file again."""
         for path in list(self._open.descriptors):
             self._open.close(path)
 
@@ -553,4 +562,4 @@ def _read_boot_id() -> str:
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
-        return ""  # then only a clean copy is used again
+        return ""  # without it, only a clean copy is used again

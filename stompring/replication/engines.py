@@ -1,8 +1,6 @@
-"""The engines of a replicated log, and the first upload to one.
+"""The engines of a replicated log by URL, and the upload of a data directory to an empty log (``stompring ha init``).
 
-The upload of an existing data directory to an empty log, for ``stompring ha init``.
-
-Which engine a URL names. Engines are imported where they are used, never otherwise.
+The module of an engine is imported only if the URL names that engine: its packages are optional.
 """
 
 from __future__ import annotations
@@ -38,10 +36,10 @@ from .log import (
 #: Bytes of one append.
 APPEND_BYTES = 4 * 1024 * 1024
 
-#: Seconds for which an engine that does not answer is waited for.
+#: Seconds of retries while an engine does not answer.
 PATIENCE = 60.0
 
-#: What the file of the schema version says during the upload: no broker starts with it.
+#: Contents of the schema version file during the upload: no broker starts with it.
 INCOMPLETE = b"incomplete: the upload of 'stompring ha init' has not finished\n"
 
 
@@ -51,12 +49,12 @@ def seed(
     beat: Beat,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> int:
-    """Upload the files of a data directory, which nobody may change meanwhile; returns their bytes.
+    """Upload the files of a data directory. Returns their size in bytes, 0 without an upload if there are no messages.
 
-    Nothing is uploaded where there are no messages: the first broker begins. ``beat`` describes the writer,
-    ``progress`` is called with the bytes that are stored and all there are. Retained files are not uploaded. In the
-    end the directory is the local copy of the log. Raises `UnsafeLog` where the log is not empty, `LogUnavailable`,
-    `LogFull`, `OSError`. An upload that fails leaves a log that no broker starts with.
+    The caller ensures that no process changes the files. ``beat`` describes the writer. ``progress`` is called with the
+    bytes stored and the bytes in total. Retained files are not uploaded. In the end the directory is the local copy of
+    the log. Raises `UnsafeLog` if the log is not empty, `LogUnavailable`, `LogFull`, `OSError`. A failed upload leaves
+    a log that no broker starts with.
     """
     places = Places(directory)
     files = places.files()
@@ -109,7 +107,7 @@ def _changes(path: Path, key: str) -> Iterator[FileChange]:
 
 
 def _append(log: ReplicatedLog, contents: Contents, changes: Sequence[FileChange]) -> int:
-    """Append with serials, count, and wait for an engine that does not answer."""
+    """Number and append changes, and retry while the engine does not answer."""
     given: Sequence[FileChange] = [
         change._replace(serial=serial) if change.path else change
         for serial, change in enumerate(changes, contents.serial + 1)
@@ -125,12 +123,12 @@ def _append(log: ReplicatedLog, contents: Contents, changes: Sequence[FileChange
                 raise
         except Fenced as fault:
             raise UnsafeLog(f"another broker has begun to write to the replicated log: {fault}") from None
-        given = ()  # the log has them
+        given = ()  # the log keeps them, and the next call stores them
         sleep(0.2)
 
 
 def open_log(settings: ReplicatedLogSettings) -> ReplicatedLog:
-    """The log of the settings, not connected. Raises `UnsafeLog` for a URL or files that cannot be used."""
+    """Return the log of the settings, not connected. Raises `UnsafeLog` for an unusable URL or unusable files."""
     try:
         if _is_nats(settings):
             from .nats_log import NatsLog
@@ -144,7 +142,7 @@ def open_log(settings: ReplicatedLogSettings) -> ReplicatedLog:
 
 
 def create_log(settings: ReplicatedLogSettings, max_bytes: int) -> None:
-    """Make a new, empty log of at most ``max_bytes`` (-1: no limit). Raises `UnsafeLog` where it exists."""
+    """Create an empty log of at most ``max_bytes`` (-1: no limit). Raises `UnsafeLog` if it exists."""
     try:
         if _is_nats(settings):
             from .nats_log import NatsLog
@@ -160,7 +158,7 @@ def create_log(settings: ReplicatedLogSettings, max_bytes: int) -> None:
 
 
 def deletion_of(settings: ReplicatedLogSettings) -> str:
-    """The command of the engine that deletes the log, with all messages in it. Raises `UnsafeLog` for a wrong URL."""
+    """Return the engine's command that deletes the log with all its messages. Raises `UnsafeLog` for a wrong URL."""
     stream = settings.stream
     if _is_nats(settings):
         return f"nats stream rm {stream}"

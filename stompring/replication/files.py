@@ -1,8 +1,7 @@
 """Files whose changes are stored in a replicated log first, then in the local copy.
 
-The changes of a batch go to the log as one ordered append. Nothing is confirmed to the store before the log has it. A
-change that the log did not confirm stays pending: it is settled before anything else is changed, and until then every
-change fails.
+The changes of a batch go to the log as one ordered append. The store gets no confirmation before the log has them.
+Changes that the log did not confirm stay pending. They are stored before all others: until then, every change fails.
 """
 
 from __future__ import annotations
@@ -38,36 +37,35 @@ from .log import (
 
 log = logging.getLogger(__name__)
 
-#: Bytes of changes from which on they are appended before the batch has its end.
+#: Bytes of buffered changes at which a batch appends before its end.
 MAX_APPEND = 4 * 1024 * 1024
 
-#: Removed files whose entries wait to be purged, above which a batch purges some.
+#: Removed files with entries to purge, above which the end of a batch purges some.
 MAX_WAITING_PURGES = 64
 
-#: Purges of one `ReplicatedFiles.trim`, and of a batch while too many wait.
+#: Purges of one `ReplicatedFiles.trim`, and of the end of a batch when too many wait.
 PURGES, PURGES_OF_BATCH = 16, 4
 
-#: Bytes of a file that are written again at a time, and seconds of one `ReplicatedFiles.check`.
+#: Bytes of one step of a rewrite, and seconds of one `ReplicatedFiles.check`.
 REWRITE_BYTES, CHECK_STEP = 1024 * 1024, 0.2
 
-#: Control entries that are kept: a broker that follows must not be further behind.
+#: Control entries that stay in the log. A standby further behind rebuilds its copy.
 KEPT_CONTROLS = 100_000
 
-#: Seconds for which a change outside a batch, during start, waits for the log.
+#: Seconds for which a change outside a batch, during start, retries an append.
 START_PATIENCE = 30.0
 
 
 class NotActive(OSError):
-    """This broker must not write any more: another one is active, the log is gone, or the local copy failed."""
+    """This broker must not write: another one is active, the log is unsafe, or the local copy failed."""
 
 
 class ReplicatedFiles(Files):
-    """The files of the active broker, made once ``copy`` has all entries of the log, the claim too.
+    """The files of the active broker. ``copy`` has all entries of the log, its claim included.
 
-    Any thread may use them; each batch belongs to one.
-
-    ``on_lost`` is called once, with the reason, when this broker must not write any more. ``appends``
-    counts the batches that the log has stored, ``rewritten`` the files that were written again.
+    Any thread may call the methods; one thread at a time has a batch. ``on_lost``: called once, with the reason, when
+    this broker must stop to write. ``appends``: batches that the log has stored. ``rewritten``: files written to the
+    log again.
     """
 
     replicated = True
@@ -89,25 +87,25 @@ class ReplicatedFiles(Files):
         self._on_lost = on_lost
         self._patience = patience
         self._places = copy.places
-        self._contents = copy.contents.copy()  # with what is buffered
-        self._damaged: deque[str] | None = None  # files to be written again; None: nobody has looked
-        self._everything = False  # they are all files, since a standby asked for that
-        self._rewritten_before = 0  # `rewritten` when somebody looked
-        self._rewritten_to = 0  # bytes of the first of them
+        self._contents = copy.contents.copy()  # buffered changes included
+        self._damaged: deque[str] | None = None  # files to rewrite; None: no comparison is under way
+        self._everything = False  # `_damaged` has all files: a standby asked for that
+        self._rewritten_before = 0  # `rewritten` when the comparison began
+        self._rewritten_to = 0  # bytes of the first damaged file that are rewritten
         self._lock = RLock()
         self._trimming = Lock()
-        self._batch = 0  # the thread whose batch it is
-        self._owner = 0  # the thread that changed something last
-        self._fault: OSError | None = None  # of this batch: nothing of it is tried again
+        self._batch = 0  # identifier of the thread that has a batch
+        self._owner = 0  # identifier of the thread of the last change
+        self._fault: OSError | None = None  # error of the current batch, which its later changes raise, too
         self._descriptors: dict[int, tuple[Path, str]] = {}
         self._next = -2
         self._buffer: list[FileChange] = []
         self._buffered_bytes = 0
-        self._exists: dict[str, bool] = {}  # files with pending changes: whether they are there after those
-        self._pending: list[FileChange] = []  # to be stored, and not confirmed
-        self._given = False  # the log has them, and stores them before all else
-        self._last = copy.sequence  # the last entry that is confirmed
-        # the last write, to which the next one may be joined
+        self._exists: dict[str, bool] = {}  # files with unconfirmed changes: whether they exist after these
+        self._pending: list[FileChange] = []  # changes that the log has not confirmed
+        self._given = False  # the log keeps `_pending`, and stores it before other changes
+        self._last = copy.sequence  # sequence of the last confirmed entry
+        # the last write, which a write directly behind it extends
         self._key = ""
         self._at = 0
         self._parts: list[bytes | memoryview] = []
@@ -120,7 +118,7 @@ class ReplicatedFiles(Files):
             self._batch = get_ident()
             self._fault = None
             if self._pending and self.lost is None:
-                with suppress(OSError):  # each change of the batch reports it
+                with suppress(OSError):  # each change of the batch raises it
                     self._settle()
 
     def flush(self) -> None:
@@ -138,30 +136,31 @@ class ReplicatedFiles(Files):
 
     @contextmanager
     def _changing(self, key: str = "") -> Iterator[None]:
-        """Change a file in the body. Outside a batch the log has stored it after that."""
+        """Change a file in the body. Outside a batch, the log has stored the change on return."""
         with self._lock:
             self._begin_change(key)
             yield
             if not self._in_batch():
                 self._flush_patiently()
             elif self._buffered_bytes >= MAX_APPEND:
-                # this change is taken, and not to be tried again: the next one or the end of the batch reports it
+                # the change is buffered and must not be repeated: the next change or `flush` reports the error
                 with suppress(LogUnavailable, LogFull):
                     self._flush()
 
     def _begin_change(self, key: str = "") -> None:
-        """Nothing is changed behind a change that is not settled."""
+        """Store pending changes before another change."""
         if self.lost is not None:
             raise NotActive(EIO, self.lost)
         in_batch = self._in_batch()
         if in_batch and self._fault is not None:
             raise _again(self._fault)
-        if self._pending or self._exists.get(key) is False:  # entries of a removed file can be purged by then
+        # else the purge of a removed file's entries reaches those of a new file of that name
+        if self._pending or self._exists.get(key) is False:
             self._flush_patiently()
         self._owner = get_ident()
 
     def _flush_patiently(self) -> None:
-        """Outside a batch, during start, nobody tries again."""
+        """Flush. Outside a batch, during start, retry for some seconds, because no caller does."""
         until = 0.0 if self._in_batch() else monotonic() + self._patience
         while True:
             try:
@@ -184,7 +183,7 @@ class ReplicatedFiles(Files):
             self._settle()
 
     def _settle(self) -> None:
-        """Have the log store what is pending, and carry it out."""
+        """Store the pending changes in the log, then apply them to the local copy."""
         changes = () if self._given else self._pending
         self._given = True
         try:
@@ -196,7 +195,7 @@ class ReplicatedFiles(Files):
             self._fail(LogFull(ENOSPC, f"the replicated log is full: {_text(fault)}"))
         except (Fenced, UnsafeLog) as fault:
             self._lose(str(fault))
-        except Exception as fault:  # nobody knows what is stored
+        except Exception as fault:  # it is unknown what is stored
             self._lose(f"append to the replicated log failed: {type(fault).__name__}: {fault}")
         pending, self._pending, self._given = self._pending, [], False
         if sequence < self._last + len(pending):
@@ -221,10 +220,10 @@ class ReplicatedFiles(Files):
             self._on_lost(reason)
         raise NotActive(EIO, reason)
 
-    # ---- entries that are not needed any more
+    # ---- purging
 
     def trim(self, purges: int = PURGES) -> bool:
-        """Purge entries of removed files; returns whether more wait. Any thread may call it, best an idle one."""
+        """Purge entries of removed files. Returns whether more wait. Any thread may call it, best an idle one."""
         if not self._trimming.acquire(blocking=False):
             return True
         try:
@@ -243,18 +242,19 @@ class ReplicatedFiles(Files):
         checkpoints = copy.checkpoints
         if checkpoints and checkpoints[0][0] <= copy.control - KEPT_CONTROLS:
             sequence = checkpoints[0][1]
-            if not copy.removals or copy.removals[0][1] > sequence:  # else its file would come back
+            # else the file that the entry removes would exist again
+            if not copy.removals or copy.removals[0][1] > sequence:
                 self._log.purge(CONTROL, sequence)
                 checkpoints.popleft()
         return bool(copy.removals)
 
-    # ---- entries that the log has lost
+    # ---- lost entries
 
     def check(self, everything: bool = False) -> bool:
-        """One step: compare the log with the files, and write those again of which the log has lost entries.
+        """Do one step of a comparison of the log with the files, and rewrite files whose entries the log has lost.
 
-        ``everything``: write all files again. Returns True when there is nothing left to do. A step takes some tenths
-        of a second. Any thread may call it, one at a time.
+        ``everything``: rewrite all files. Returns True when the comparison is complete. A step takes some tenths of a
+        second. Any thread may call it, one at a time.
         """
         if self.lost is not None:
             return True
@@ -288,21 +288,21 @@ class ReplicatedFiles(Files):
         return True
 
     def _has_replaced(self) -> bool:
-        """Whether the log may have entries that files which are there do not consist of any more.
+        """Return whether the log may have obsolete entries of existing files, from before a rewrite or an earlier
+        removal.
 
-        They would be counted in the place of lost ones. Without them, a file has lost entries only if its count
-        is too small.
+        Obsolete entries would hide lost ones in the counts that `_find_damage` compares.
         """
         return any(key in self._contents.digests for key, _ in tuple(self.copy.removals))
 
     def _find_damage(self, everything: bool) -> deque[str]:
-        """The log has stored all changes, and replaced entries are purged."""
+        """Return the files to rewrite. The log has stored all changes, and obsolete entries are purged."""
         contents, counts = self._contents, self._log.counts()
         missing: dict[str, int] = {}
         if counts is not None:
             for key in counts:
                 if key not in contents.digests and key not in (CONTROL, BEATS):
-                    self._log.purge(key, self._last)  # of a removed file
+                    self._log.purge(key, self._last)  # entries of a removed file
             missing = {
                 key: abs(count(digest) - counts.get(key, 0))
                 for key, digest in contents.digests.items()
@@ -324,7 +324,7 @@ class ReplicatedFiles(Files):
         return deque(sorted(found))
 
     def _check_controls(self, stored: int) -> None:
-        """Purge control entries before which others are lost: a new copy begins behind them."""
+        """If control entries are lost, purge those before the newest, with which new copies then start."""
         first, last = self._log.first(CONTROL), self._log.last(CONTROL)
         if first is None or last is None:
             return
@@ -334,7 +334,9 @@ class ReplicatedFiles(Files):
             self._log.purge(CONTROL, last.sequence - is_newest)
 
     def _rewrite(self, damaged: deque[str]) -> None:
-        """Write the next part of the first file again. Nothing is pending: the local copy is as the log should be."""
+        """Rewrite the next part of the first damaged file. Nothing is pending: the local copy has what the log must
+        have.
+        """
         key = damaged[0]
         contents, path = self._contents, self._places.path(key)
         if key not in contents.digests or path is None:  # removed meanwhile
@@ -419,11 +421,11 @@ class ReplicatedFiles(Files):
         return path.exists() if there is None else there
 
     def _key_of(self, path: Path) -> str | None:
-        """Of a file whose contents are in the log."""
+        """Return the key of a file whose contents are in the log, None for other files."""
         key = self._places.key(path)
         return None if key is None or self._places.is_retained(key) else key
 
-    # ---- see Files
+    # ---- methods of Files
 
     def open(self, path: Path) -> int:
         key = self._key_of(path)
@@ -523,7 +525,7 @@ class ReplicatedFiles(Files):
             self.remove(path / name)
         with self._lock:
             if not super().names(path):
-                with suppress(FileNotFoundError):  # it went with the last file
+                with suppress(FileNotFoundError):  # removed with its last file
                     path.rmdir()
 
     def sync_directory(self, path: Path) -> None:
@@ -544,7 +546,7 @@ class ReplicatedFiles(Files):
 
     def _before_read(self, path: Path) -> None:
         if self._owner != get_ident():
-            return  # the thread that reads pages: it reads only what is confirmed, and waits for nobody
+            return  # the thread that reads pages: it reads only confirmed data, and must not wait
         key = self._places.key(path)
         if key is not None:
             with self._lock:
@@ -562,7 +564,7 @@ class ReplicatedFiles(Files):
 
 
 def _again(fault: OSError) -> OSError:
-    """The same once more, as an object of its own: those who get it change it."""
+    """Return a new exception like ``fault``: each receiver changes its own."""
     return type(fault)(*fault.args)
 
 

@@ -1,37 +1,28 @@
-"""The replicated log: its entries, what they carry, and its interface.
+"""The replicated log: its entries, their format, and the interface `ReplicatedLog` of its engines.
 
-Which entries the files of a log consist of, in one number that the writer and every reader keep.
+The entries of a log change the files of a data directory, in one order, written by one broker at a time. The engine
+(NATS JetStream, PostgreSQL) stores each entry on several machines before it confirms it, and accepts an entry only at
+the sequence that its writer expects: that alone decides which broker is active. All entries, applied in order, produce
+the data directory of the broker, byte for byte.
 
-Each entry that changes or ends a file has a *serial*: the first one of a log has 1, the next one 2, across all writers.
-A file consists of its changes since it was made, or since its last rewrite. The *digest* of files is the sum of
-`weight` over the serials of these changes. A beat has the digest of all files that are there (`Summary`), the end of a
-file has the digest of that file. A change adds its weight, an end subtracts the digest of its file.
+**Detection of lost entries.** Each entry that changes or ends a file has a *serial*: 1 for the first one of a log, then
+one more for each, across all writers. A file consists of its changes since its creation, or since its last rewrite. Its
+*digest* is the sum of `weight` over the serials of these changes. A beat carries the sum of the digests of all files
+(`Summary`), the end of a file carries the digest of that file. A change adds its weight to the sum, an end subtracts
+the digest of its file.
 
-**What is noticed.** Any entries may be lost, changes and ends of files mixed as they come. At a beat, the reader's
-digest and that of the beat are sums over two sets of serials: the changes that the reader's files consist of, and those
-that the writer's consist of. Where the sets are equal the files are equal: they are the same entries in the same order.
-Where the sets differ, so do the digests: their difference has the weight of each change that is in one set alone, added
-or subtracted once, and no two are the same. A hash that is as good as random gives 0 for that with a probability of
-2^-64, whichever entries are lost.
+At a beat, a reader compares the digest of its own files with the digest in the beat. Without a loss, both are sums over
+the same serials, and equal. After a loss, they differ by the weights of the serials that are in only one of the two
+sums. Weights are 64-bit hashes, so that this difference is 0 with a probability of 2^-64, whichever entries are lost.
 
-Behind the newest beat, a reader adds the weights of serials that it has not read to the digest that it expects, and
-takes away the digests that ends of files name. An end that is lost adds its own weight, which no file has. The engine
-knows the sequence of the last entry, so that those at the very end are missed, too; and it keeps the newest beat, so
-that a log with changes and without a beat has lost one. Losses are faults, no attacks: who can delete entries can write
-some.
+After the newest beat, a reader computes the digest that it expects: it adds the weights of the serials that it has not
+read, and subtracts the digests in the ends of files. A lost end adds its own weight, which no file has. A reader
+detects the loss of the last entries because the engine knows the sequence of the last one, and the loss of all beats
+because a log with changes has a beat. Losses are faults, not attacks: an attacker who can delete entries can also write
+them.
 
-The lowest 32 bits of a digest count the entries, to say how many are missing. In this count losses may hide each other:
-it is a lower limit.
-
-What a broker says of itself in the entries CLAIM, BEAT and RELEASE: a JSON object.
-
-The replicated log as the broker uses it: entries that change files, in one order, written by one broker at a time.
-
-The engine (NATS JetStream, PostgreSQL) stores each entry on several machines before it is confirmed, and accepts an
-entry only at the sequence that its writer expects: that alone decides which broker is active. The entries, applied in
-order, are the data directory of the broker, byte for byte.
-
-The log of a broker, shared by its threads: the disk thread appends, the node's thread beats and reads.
+The lowest 32 bits of a digest count its entries. The difference of two counts is a lower limit of the number of missing
+entries: losses may cancel each other.
 """
 
 from __future__ import annotations
@@ -53,25 +44,25 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from stompring import __version__
 
-#: Of a digest: a hash of 64 bits above a count of 32.
+#: A digest is a 64-bit hash in the high bits and a 32-bit count in the low bits.
 _COUNT_BITS = 32
 _COUNT, _DIGEST = (1 << _COUNT_BITS) - 1, (1 << (64 + _COUNT_BITS)) - 1
 
 
-@lru_cache(1024)  # the writer needs each of them three times: buffered, appended, applied
+@lru_cache(1024)  # the writer computes each weight three times: when it buffers, appends and applies
 def weight(serial: int) -> int:
-    """The part of one change in a digest."""
+    """Return the share of one change in a digest: a hash of its serial, and a count of 1."""
     hashed = blake2b(serial.to_bytes(8, "big"), digest_size=8).digest()
     return int.from_bytes(hashed, "big") << _COUNT_BITS | 1
 
 
 def count(digest: int) -> int:
-    """How many entries are in a digest."""
+    """Return the number of entries in a digest."""
     return digest & _COUNT
 
 
 def difference(digest: int, other: int) -> int:
-    """How many entries two digests differ by, at least; 0 only where they are equal."""
+    """Return a lower limit of the number of entries that two digests differ by: 0 only if the digests are equal."""
     if digest == other:
         return 0
     entries = (digest - other) & _COUNT
@@ -79,14 +70,16 @@ def difference(digest: int, other: int) -> int:
 
 
 def weights(serials: Iterable[int]) -> int:
-    """The digest of some changes."""
+    """Return the digest of the changes with these serials."""
     return sum(map(weight, serials)) & _DIGEST
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The contents of a log at a sequence: the last ``serial``, the number of the last ``control`` entry, and the
-    ``digest`` of all files that are there.
+    """The contents of a log at a sequence.
+
+    ``serial``: serial of the last entry that has one. ``control``: number of the last control entry. ``digest``: sum of
+    the digests of all files.
     """
 
     serial: int = 0
@@ -94,7 +87,7 @@ class Summary:
     digest: int = 0
 
     def after(self, changes: Iterable[FileChange], skipped: Iterable[int] = ()) -> Summary:
-        """The summary behind some entries; ``skipped`` are serials that are missing before them."""
+        """Return the summary after some entries. ``skipped``: serials that are missing before them."""
         serial, control, digest = self.serial, self.control, self.digest + weights(skipped)
         for change in changes:
             serial = max(serial, change.serial)
@@ -108,10 +101,11 @@ class Summary:
 
 @dataclass(slots=True)
 class Contents:
-    """The digests of the files that are there, each since it was made or its last `Operation.REWRITTEN`.
+    """The digests of the files that the entries so far leave.
 
-    ``digests`` has them by path, ``total`` is their sum. ``rewrites`` has, of files that are being written again, those
-    since `Operation.REWRITE`. ``serial`` and ``control`` are those of `Summary`.
+    ``digests``: digest by path, over the changes since the file's creation or its last `Operation.REWRITTEN`.
+    ``total``: their sum. ``rewrites``: digest of each file whose rewrite has not ended, over the changes since
+    `Operation.REWRITE`. ``serial``, ``control``: as in `Summary`.
     """
 
     digests: dict[str, int] = field(default_factory=dict)
@@ -124,16 +118,16 @@ class Contents:
         self.total = sum(self.digests.values()) & _DIGEST
 
     def copy(self) -> Contents:
-        """Another one that says the same."""
+        """Return an independent copy."""
         return Contents(dict(self.digests), dict(self.rewrites), self.serial, self.control)
 
     @property
     def summary(self) -> Summary:
-        """The summary for a beat."""
+        """The summary that a beat carries."""
         return Summary(self.serial, self.control, self.total)
 
     def add(self, change: FileChange) -> None:
-        """Take the next entry in."""
+        """Count the next entry."""
         path, operation = change.path, change.operation
         if operation in CONTROLS:
             self.control = max(self.control, change.at)
@@ -148,25 +142,26 @@ class Contents:
             elif path in self.rewrites:
                 self.rewrites[path] = (self.rewrites[path] + added) & _DIGEST
             if operation is Operation.REWRITTEN:
-                # 0 where the begin was not read: nobody knows what the file has, and it counts as missing
+                # 0 if REWRITE was not read: the digest of the file is unknown, and the file counts as missing
                 digest = self.rewrites.pop(path, 0)
             self.total = (self.total + digest - before) & _DIGEST
             self.digests[path] = digest
         self.serial = max(self.serial, change.serial)
 
     def before_rewrite(self, path: str) -> int:
-        """The digest of a file before its `Operation.REWRITE`, if it is being written again."""
+        """Return the digest of a file without the changes of a rewrite that has not ended."""
         return (self.digests.get(path, 0) - self.rewrites.get(path, 0)) & _DIGEST
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A broker as its last beat describes it.
+    """A broker, as the data of its entry BEAT, CLAIM or RELEASE describes it.
 
-    ``broker`` is its name among the brokers of the log, ``started`` when its process began (epoch ms), ``bytes`` the
-    data of all entries up to this one, whoever wrote them. ``contents`` is what the log holds here; None: it is not
-    known. In a RELEASE, ``reason`` is why, ``successor`` the standby that shall take over (empty: any), and
-    ``failures`` how many brokers in a row, this one included, could not start.
+    ``broker``: its name in the log. ``started``: start of its process (epoch ms). ``bytes``: data bytes of all entries
+    before this one, of all writers, purged ones included. ``contents``: summary of the log at this entry, None if
+    unknown. In a RELEASE, ``reason`` is why the broker released the log, ``successor`` the standby that shall take over
+    (empty: any), and ``failures`` the number of brokers in a row, this one included, that became active and failed to
+    start.
     """
 
     broker: str
@@ -182,19 +177,19 @@ class Beat:
 
 
 def this_process(broker: str) -> Beat:
-    """The beat of this process, under its name among the brokers of the log."""
+    """Return the beat of this process. ``broker``: its name in the log."""
     return Beat(broker, socket.gethostname(), os.getpid(), int(time.time() * 1000), __version__)
 
 
 def encode_beat(beat: Beat) -> bytes:
-    """The data of an entry."""
+    """Encode a beat as the data of an entry: a JSON object without empty fields."""
     return json.dumps(
         {name: value for name, value in asdict(beat).items() if value not in ("", None)}
     ).encode()
 
 
 def decode_beat(data: bytes | memoryview) -> Beat:
-    """The beat in an entry's data; of a later version only what this one knows, nothing where it is damaged."""
+    """Decode the data of an entry. Fields of later versions are ignored. Damaged data gives a beat without values."""
     given = None
     with suppress(ValueError):
         given = json.loads(bytes(data))
@@ -208,66 +203,67 @@ def decode_beat(data: bytes | memoryview) -> Beat:
 
 
 def _known(given: dict[str, Any], empty: Beat | Summary) -> dict[str, Any]:
-    """The fields of a dataclass whose values are texts and numbers as in an empty one."""
+    """Return the items whose value has the type of the same field in ``empty``."""
     kinds = {each.name: type(getattr(empty, each.name)) for each in fields(empty)}
     return {
         name: value for name, value in given.items() if value is not None and type(value) is kinds.get(name)
     }
 
 
-#: Bytes of data in one entry at most. Engines limit a message (NATS: ``max_payload``, 1 MiB by default). Entries are
-#: stored one after the other, so that large ones are faster.
+#: Maximum bytes of data in one entry. Engines limit a message (NATS: ``max_payload``, 1 MiB by default). An engine may
+#: store entries one by one, so that large entries are faster.
 MAX_ENTRY_DATA = 512 * 1024
 
-#: Keys under which entries are stored that belong to no file. A path never begins with a dot.
+#: Keys of the entries that do not belong to a file. A path never begins with a dot.
 CONTROL, BEATS = ".control", ".beats"
 
 
 class Operation(IntEnum):
-    """What an entry does. The numbers are part of the format."""
+    """The operation of an entry. The numbers are part of the format."""
 
-    #: Write ``data`` at position ``at`` of a file, which is made where it is missing.
+    #: Write ``data`` at byte ``at`` of a file. Creates a missing file.
     WRITE = 1
-    #: Replace the whole file by ``data``.
+    #: Replace the contents of a file by ``data``. Creates a missing file.
     WHOLE = 2
-    #: Cut a file off at ``at`` bytes.
+    #: Truncate a file to ``at`` bytes.
     TRUNCATE = 3
-    #: Delete a file; ``at`` is the number of the control entry, ``data`` the digest of the file's entries (decimal, see
-    #: `contents`).
+    #: Delete a file. ``at``: number of the control entry. ``data``: digest of the file (decimal, see `Contents`).
     REMOVE = 4
-    #: Move a file to ``target``, which every broker has for itself (retention); ``at`` as in REMOVE. ``data`` is the
-    #: size of the file, a blank, and the digest of its entries: a copy that is not complete is deleted instead.
+    #: Move a file to ``target`` in the retention directory, which each broker has for itself. ``at`` as in REMOVE.
+    #: ``data``: size of the file in bytes, a blank, and its digest. A broker deletes an incomplete file instead.
     MOVE = 5
-    #: The writer is active; ``data`` is a JSON object that describes it (`Beat`).
+    #: The writer is active. ``data``: a JSON object that describes it (`Beat`).
     BEAT = 6
     #: A broker becomes active: the first entry of its writer. ``data`` as in BEAT.
     CLAIM = 7
-    #: The writer is not active any more, by its own decision. ``data`` as in BEAT.
+    #: The writer gives up its active role. ``data`` as in BEAT.
     RELEASE = 8
-    #: The entries that follow write a whole file again, in place, because the log has lost some of it.
+    #: Begin of a rewrite: the following entries write a whole file again, in place, because the log has lost some of
+    #: its entries.
     REWRITE = 9
-    #: The end of that: cut the file off at ``at`` bytes. ``data`` is the digest of its entries before REWRITE.
+    #: End of a rewrite: truncate the file to ``at`` bytes. ``data``: digest of the file before REWRITE (decimal).
     REWRITTEN = 10
 
 
-#: Operations whose entries have the contents of a file.
+#: Operations that change a file.
 CONTENT = frozenset(
     (Operation.WRITE, Operation.WHOLE, Operation.TRUNCATE, Operation.REWRITE, Operation.REWRITTEN)
 )
 
-#: Operations that end a file. Their entries are numbered.
+#: Operations that end a file. Their entries, the control entries, are numbered from 1 across all writers (``at``).
 CONTROLS = frozenset((Operation.REMOVE, Operation.MOVE))
 
-#: Operations by which a broker says what it is, and what the log holds.
+#: Operations whose data is a `Beat`.
 BEAT_OPERATIONS = frozenset((Operation.BEAT, Operation.CLAIM, Operation.RELEASE))
 
 
 class FileChange(NamedTuple):
-    """What one entry says. ``path`` and ``target`` are relative to the data directory, with ``/``.
+    """The operation of one entry, with its operands.
 
-    They begin with ``journal/``, ``paging/`` or ``retention/``, or name a file of the data directory itself
-    (``identity``); empty if the operation has none. ``serial`` counts the entries of a log that change or end a
-    file, from 1; 0 for others.
+    ``path`` and ``target`` are relative to the data directory, with ``/``. They begin with ``journal/``, ``paging/`` or
+    ``retention/``, or name a file of the data directory itself (``identity``); empty if the operation has none.
+    `Operation` explains ``at`` and ``data``. ``serial`` numbers the entries of a log that change or end a file, from 1;
+    0 for others.
     """
 
     operation: Operation
@@ -279,8 +275,8 @@ class FileChange(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What the entry is stored under, and purged by: the path of the file whose contents it has, `CONTROL` or
-        `BEATS`.
+        """The key under which the engine stores and purges the entry: the path of the file that it changes, `CONTROL`
+        for the end of a file, or `BEATS`.
         """
         if self.operation in CONTENT:
             return self.path
@@ -288,7 +284,9 @@ class FileChange(NamedTuple):
 
     @property
     def dropped(self) -> int | None:
-        """The digest of the entries that this one replaces; None if it does not name one."""
+        """The digest that this entry subtracts: of the file that it ends, or of a rewritten file before REWRITE. None
+        if its data has no digest.
+        """
         if self.operation in CONTROLS or self.operation is Operation.REWRITTEN:
             numbers = bytes(self.data).split()
             place = 1 if self.operation is Operation.MOVE else 0
@@ -298,7 +296,11 @@ class FileChange(NamedTuple):
 
 
 class LogEntry(NamedTuple):
-    """An entry as it is read. ``time`` is the engine's (epoch ms), ``number`` counts the entries of one ``writer``."""
+    """An entry that an engine returns.
+
+    ``sequence``: its number in the log, from 1. ``time``: engine's clock when it was stored (epoch ms). ``writer``:
+    random number of its writer. ``number``: its number within its writer, 0 for the claim.
+    """
 
     sequence: int
     time: int
@@ -311,9 +313,10 @@ class LogEntry(NamedTuple):
 class LogStatus:
     """The state of a log.
 
-    ``identity`` changes when the log is made anew. ``last`` is the sequence of the last entry, purged or not, 0 without
-    one. ``bytes`` are stored, of at most ``max_bytes`` (-1: unlimited). ``replicas`` are the copies, ``leader`` the
-    engine's node that orders the entries, ``healthy`` whether enough nodes answer.
+    ``identity`` changes if the log is deleted and created again. ``last``: sequence of the last entry, purged or not, 0
+    without entries. ``bytes``: bytes stored, of at most ``max_bytes`` (-1: unlimited). ``replicas``: number of copies.
+    ``leader``: the engine's node that orders the entries. ``healthy``: whether enough nodes answer to confirm an
+    append.
     """
 
     engine: str
@@ -328,92 +331,114 @@ class LogStatus:
 
 
 class LogUnavailable(OSError):
-    """The engine does not answer, or has no majority: an append may be stored or not. To be tried again."""
+    """The engine does not answer, or has no majority: it may have stored an append or not. The caller tries again."""
 
 
 class LogFull(OSError):
-    """The log has reached its limit of bytes. To be tried again, see `ReplicatedLog.append`."""
+    """The log has reached its limit of bytes. The caller tries again, see `ReplicatedLog.append`."""
 
 
 class NoRoom(LogFull):
-    """Refused before anything of it was given to the log, which keeps nothing: the caller gives it again."""
+    """`SharedLog` refused an append before it passed any change to its log. The caller passes all changes again."""
 
 
 class Fenced(Exception):
-    """Another broker has written to the log: this one is not active any more. Never to be tried again."""
+    """Another broker has written to the log: this broker has lost its active role. The caller never tries again."""
 
 
 class UnsafeLog(Exception):
-    """The log is missing, was made anew, or is configured so that it may lose entries. The text says what to do."""
+    """The log is missing, was deleted and created again, has lost entries, or may lose some with its configuration.
+
+    The text says what to do.
+    """
 
 
 class LogMissing(UnsafeLog):
-    """There is no log of that name, or none any more: `ReplicatedLog.connect` found none."""
+    """The engine has no log of that name: it was deleted, or not created yet."""
 
 
 class ReplicatedLog(Protocol):
-    """One log of one engine. Every method blocks its thread, seconds at most; one thread at a time calls it.
+    """A log of one engine. A new engine implements these methods, and `engines.open_log` opens it.
 
-    All raise `LogUnavailable` while the engine does not answer, and `UnsafeLog` where the log is gone.
+    Entries get the sequences 1, 2, 3 … in the order in which they are stored; a sequence is never used again. The
+    engine stores each entry under `FileChange.key`, with the payload of `encode_entry`. An entry is stored, and
+    `append` and `claim` return, when a majority of the engine's nodes has synced it to disk: no failover of the engine
+    may lose it.
+
+    Each method blocks its thread, for seconds at most. One thread at a time calls them (`SharedLog`). Each may raise
+    `LogUnavailable` while the engine does not answer, and `UnsafeLog` if the log is deleted or has lost entries.
     """
 
     def connect(self) -> LogStatus:
-        """Connect, and check that the log is safe. Raises `UnsafeLog`."""
+        """Connect, and check that the engine keeps all entries that it confirms. May be called again.
+
+        Raises `UnsafeLog` if the log is missing or its configuration may lose entries.
+        """
 
     def status(self) -> LogStatus:
-        """How the log is now, as the engine's leader knows it."""
+        """Return the current state, from the leader of the engine."""
 
     def read(self, after: int, wait: float) -> list[LogEntry]:
-        """The next entries behind a sequence, in order, purged ones left out; it waits up to ``wait`` seconds for one.
+        """Return the next entries after a sequence, in order, without purged ones.
 
-        An empty list: there is none, and the engine has said so. Calls that go on where the last one ended are fast.
+        Waits up to ``wait`` seconds for the first entry. The engine limits the number of entries in a result. An empty
+        list means that the engine has answered and has no later entry; without an answer `LogUnavailable` is raised. A
+        call that continues after the last entry of the previous result is fast.
         """
 
     def read_from_leader(self) -> None:
-        """Have `read` give the entries that there are now as the engine's leader has them, slower.
+        """Make `read` return all present entries from the leader of the engine, which is slower.
 
-        Other nodes may lack entries without knowing it.
+        Other nodes may lack entries without noticing it.
         """
 
     def first(self, key: str) -> LogEntry | None:
-        """The first entry under a key that is not purged."""
+        """Return the first entry under a key that is not purged, None if there is none."""
 
     def last(self, key: str) -> LogEntry | None:
-        """The last entry under a key."""
+        """Return the last entry under a key that is not purged, None if there is none."""
 
     def counts(self) -> dict[str, int] | None:
-        """How many entries are stored under each key, as the engine's leader has them; None: too many to be counted."""
+        """Return the number of stored entries by key, from the leader of the engine. None: too many to count."""
 
     def claim(self, writer: int, after: int, change: FileChange) -> int | None:
-        """Append ``change`` (CLAIM) as the first entry of a new writer if the log ends at ``after``.
+        """Append ``change`` (CLAIM) as the first entry of a new writer, number 0, if the log ends at ``after``.
 
-        Returns its sequence, from which on `append` writes; None where another entry came first.
+        ``writer``: a random number from 1 to 2^62. Returns the sequence of the claim, after which `append` continues;
+        None if another writer's entry has this sequence. After `LogUnavailable` the claim may be stored: a second call
+        with the same arguments then returns its sequence.
         """
 
     def append(self, changes: Sequence[FileChange]) -> int:
-        """Append, all in order; returns the sequence of the last one when all are stored by a majority.
+        """Append changes in order, each at the sequence after the previous entry of this writer.
 
-        Raises `Fenced`. After `LogUnavailable` or `LogFull` some of them may be stored; the log keeps the others, and
-        the next call stores those first, so that none is lost or out of order: the caller does not give them again.
-        A call without changes does only that; its result is then the sequence of the last entry of this writer.
+        Returns the sequence of the last one when all are stored. Raises `Fenced` if another broker has written. After
+        `LogUnavailable` or `LogFull` some changes may be stored. The log keeps the others, and the next call stores
+        them first, so that none is lost or out of order: the caller does not pass them again. A call without changes
+        only stores the kept ones, and returns the sequence of the last entry of this writer.
         """
 
     def purge(self, key: str, through: int) -> None:
-        """Delete the entries under a key up to a sequence, that included. Sequences are never used again."""
+        """Delete the entries under a key up to and including a sequence."""
 
     def request(self, command: str, broker: str) -> bool:
-        """Ask a broker for something (``release``, ``leave``); an empty name: the active one. False: nobody got it."""
+        """Send a request (``release``, ``leave``, ``ping`` …) to a broker, not through the log.
+
+        An empty name addresses the active broker. Returns whether a broker received the request.
+        """
 
     def requests(self, broker: str, *, active: bool) -> list[str]:
-        """What was asked of this broker since the last call. It does not wait."""
+        """Return the requests to this broker since the last call, without waiting. ``active``: include those to the
+        active broker.
+        """
 
     def close(self) -> None:
-        """Disconnect. Nothing is released by that."""
+        """Disconnect, without releasing the active role."""
 
 
-# The data of an entry, the same in every engine.
+# The payload of an entry, the same in every engine.
 
-#: 2: with the serial. Nothing that was released has written format 1.
+#: Format 2 added the serial. No release wrote format 1.
 _FORMAT = 2
 _HEAD = struct.Struct(
     ">BBQQQQHH"
@@ -421,7 +446,7 @@ _HEAD = struct.Struct(
 
 
 def encode_entry(writer: int, number: int, change: FileChange) -> bytes:
-    """An entry's payload."""
+    """Encode an entry as the payload that an engine stores."""
     path, target = change.path.encode(), change.target.encode()
     head = _HEAD.pack(
         _FORMAT, change.operation, writer, number, change.serial, change.at, len(path), len(target)
@@ -430,7 +455,10 @@ def encode_entry(writer: int, number: int, change: FileChange) -> bytes:
 
 
 def decode_entry(payload: bytes, sequence: int, time: int) -> LogEntry:
-    """The entry of a payload. Raises `UnsafeLog` for one that this version does not know, or that is damaged."""
+    """Decode a payload. ``sequence`` and ``time`` (epoch ms) come from the engine.
+
+    Raises `UnsafeLog` if the payload is damaged, or has a format or operation that this version does not know.
+    """
     try:
         if payload and payload[0] != _FORMAT:
             advice = (
@@ -451,13 +479,13 @@ def decode_entry(payload: bytes, sequence: int, time: int) -> LogEntry:
         raise UnsafeLog(f"entry {sequence} of the replicated log is not stompring's: {fault}") from None
 
 
-#: Bytes of a full log that stay free for beats, claims and removals, without which nothing would become free.
+#: Bytes of a full log that stay free for beats, claims and removals. Without removals the log would stay full.
 RESERVE = 1024 * 1024
 
-#: What an entry costs in an engine beside its data, estimated.
+#: Estimated bytes of one entry in an engine in addition to its data.
 ENTRY_OVERHEAD = 160
 
-#: Seconds for which the size of a full log is not asked for again.
+#: Minimum seconds between two requests for the size of a full log.
 FULL_INTERVAL = 0.5
 
 
@@ -468,7 +496,7 @@ _T = TypeVar("_T")
 def _in_turn(
     method: Callable[Concatenate[ReplicatedLog, _P], _T],
 ) -> Callable[Concatenate[SharedLog, _P], _T]:
-    """The method of `SharedLog` that calls this method of its log, one thread at a time."""
+    """Return a method of `SharedLog` that calls this method of its log under the lock."""
 
     def call(shared: SharedLog, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
         with shared._lock:
@@ -479,12 +507,12 @@ def _in_turn(
 
 
 class SharedLog:
-    """A `ReplicatedLog` that may be called by several threads; it knows when the last append was stored.
+    """A `ReplicatedLog` for several threads: the disk thread appends, the node's thread appends beats and reads.
 
-    Between `claim` and `close_writing` it appends; outside of that every append raises `Fenced`. ``on_lost`` is called
-    with the reason when an append shows that this broker is not active any more, or that the log is gone.
-    ``stored_at`` is when the last append that was stored began, by ``clock``; ``sequence`` is its last entry.
-    ``contents`` is `Beat.contents` behind all that the log was given.
+    An append raises `Fenced` except between `claim` and `close_writing`. ``on_lost``: called with the reason when an
+    append shows that another broker is active, or that the log is unsafe. ``stored_at``: time by ``clock`` at which the
+    last stored append began; ``sequence``: its last entry. ``contents``: `Beat.contents` after all changes that were
+    passed to the log.
     """
 
     def __init__(
@@ -503,8 +531,8 @@ class SharedLog:
         )
         self.last_status: LogStatus | None = None
         self.status_at = -inf
-        self._added = 0  # bytes since `last_status`
-        self.bytes = 0  # data of all entries, as in `Beat.bytes`
+        self._added = 0  # estimated bytes appended since `last_status`
+        self.bytes = 0  # as `Beat.bytes`
         self.contents: Summary | None = None
         self.appends = 0
         self.append_seconds = 0.0
@@ -512,15 +540,17 @@ class SharedLog:
         self.fenced = 0
 
     def usage(self) -> tuple[int, int]:
-        """Bytes in the log, with what was appended since the engine was asked, and its limit (-1: none)."""
+        """Return the bytes in the log and its limit (-1: none), estimated from the last status and the appends since
+        then.
+        """
         status = self.last_status
         return (0, -1) if status is None else (status.bytes + self._added, status.max_bytes)
 
     def close_writing(self, reason: str) -> None:
-        """Nothing is appended any more. An append that is under way in another thread is not waited for."""
+        """Refuse later appends. Does not wait for an append that another thread has begun."""
         self._closed = reason
 
-    # ---- what the broker appends
+    # ---- appends
 
     def claim(self, writer: int, after: int, change: FileChange) -> int | None:
         with self._lock:
@@ -549,14 +579,16 @@ class SharedLog:
             raise
 
     def append_beat(self, beat: Beat) -> int:
-        """Append a BEAT that says what is in the log at its place. Beats do not pile up during an outage."""
+        """Append a BEAT with the contents of the log. Before that, store the rest of an append that the engine did not
+        confirm, so that beats do not pile up during an outage.
+        """
         with self._lock:
             if self.unsettled:
                 self.append([])
             return self.append([self._beat(Operation.BEAT, beat)])
 
     def append_release(self, beat: Beat) -> int:
-        """Append RELEASE, after which this broker appends nothing, whether or not it is stored."""
+        """Append RELEASE. Later appends are refused even if it is not stored."""
         with self._lock:
             self._closed = self._closed or "this broker has released the log"
             return self._append([self._beat(Operation.RELEASE, beat)])
@@ -573,7 +605,7 @@ class SharedLog:
         try:
             sequence = self._log.append(changes)
         except (LogUnavailable, LogFull):
-            self._count(changes, size)  # the next append stores what is not stored yet
+            self._count(changes, size)  # the next append stores the rest
             self.unsettled = True
             raise
         finally:
@@ -596,7 +628,7 @@ class SharedLog:
             self.contents = self.contents.after(changes)
 
     def _check_room(self, changes: Sequence[FileChange]) -> None:
-        """Raise `NoRoom` for data that would use up the reserve."""
+        """Raise `NoRoom` if the contents of files would use up the reserve."""
         status = self.last_status
         if status is None or status.max_bytes <= 0:
             return
@@ -616,7 +648,7 @@ class SharedLog:
                 return
         raise NoRoom(f"the replicated log is full: {status.bytes} of {status.max_bytes} bytes")
 
-    # ---- the rest, one thread at a time
+    # ---- other methods of the log, under the lock
 
     def connect(self) -> LogStatus:
         with self._lock:
