@@ -1,14 +1,12 @@
-"""The replicated log on NATS JetStream, and the connection to it.
+"""The replicated log on NATS JetStream: one stream, one subject per file, appended with
+``Nats-Expected-Last-Sequence``.
 
-A connection to one of several NATS servers. It is made again for ever, to the next server that answers.
+nats-py runs in a thread of its own; the methods of `NatsLog` block the calling thread. docs/high-availability.md
+describes the configuration of the servers, and the checks.
 
-nats-py speaks the protocol. Its own reconnecting is off: it buffers what is published meanwhile, waits seconds between
-attempts, and stays with a server that answers pings while its JetStream does not.
-
-A replicated log on NATS JetStream: one stream, one subject per file, appended with ``Nats-Expected-Last-Sequence``.
-
-nats-py runs in a thread of its own; the methods of `NatsLog` block theirs. docs/high-availability.md describes how the
-servers are configured, and what is checked.
+`NatsConnection` connects to one of several servers, and after a loss to the next one that answers. The reconnecting of
+nats-py is off: nats-py buffers messages while it is disconnected, waits seconds between attempts, and stays with a
+server that answers pings while its JetStream does not answer.
 """
 
 from __future__ import annotations
@@ -62,9 +60,9 @@ from .log import (
 
 DEFAULT_PORT, DEFAULT_MONITOR_PORT = 4222, 8222
 
-#: Seconds. Attempts to connect start one after the other, the first that succeeds is used.
+#: Seconds between the starts of attempts to connect, and of one attempt. The first that succeeds is used.
 STAGGER, CONNECT_TIMEOUT = 0.25, 2.0
-#: A request without an answer for as long: does the server answer at all?
+#: Seconds without an answer to a request after which the link checks the server with a ping.
 STALL = 0.5
 PING_INTERVAL = 2
 
@@ -72,15 +70,15 @@ Callback = Callable[[Msg], Awaitable[None]]
 
 
 class NoAnswer(Exception):
-    """A request has no answer: time is up, the connection is lost, or nobody listens. Its effect is unknown."""
+    """A request has no answer: it timed out, the connection is lost, or no subscriber exists. Its effect is unknown."""
 
 
 class NoListener(NoAnswer):
-    """The server says that nobody listens on the subject now: no leader, or no stream."""
+    """The server reports that the subject has no subscriber: no leader, or no stream."""
 
 
 class NatsUrl(NamedTuple):
-    """``nats://host:port,host:port?monitor=…``: the servers, and the addresses of their monitors."""
+    """``nats://host:port,host:port?monitor=…``: the servers, and the HTTP addresses of their monitors."""
 
     servers: tuple[str, ...]
     monitors: tuple[str, ...]
@@ -88,10 +86,10 @@ class NatsUrl(NamedTuple):
 
     @classmethod
     def parse(cls, url: str, monitor: str | None = None) -> NatsUrl:
-        """Raises `UnsafeLog` for one that cannot be used.
+        """Parse a URL. Raises `UnsafeLog` if it is invalid.
 
-        ``monitor``, here or in the URL, is a port (of every server), a list of addresses ``http://host:port``, or
-        empty: there is none.
+        ``monitor``, here or in the URL: a port (of each server), addresses ``http://host:port`` with commas, or empty
+        for none.
         """
         try:
             text, mark, parameters = log_url(url).partition("?")
@@ -115,7 +113,7 @@ class NatsUrl(NamedTuple):
 
 
 def tls_context(settings: ReplicatedLogSettings, is_tls: bool) -> ssl.SSLContext | None:
-    """The context for the files of the settings; None where neither they nor the URL demand TLS."""
+    """Return the TLS context for the files of the settings. None if neither the files nor the URL require TLS."""
     if not (is_tls or settings.ca or settings.certificate):
         return None
     try:
@@ -128,7 +126,7 @@ def tls_context(settings: ReplicatedLogSettings, is_tls: bool) -> ssl.SSLContext
 
 
 class _Client(Client):
-    """nats-py connects in the clear, password included, where the server does not ask for TLS."""
+    """A client that requires TLS: nats-py alone sends the password in the clear if the server does not require TLS."""
 
     demands_tls = False
 
@@ -140,7 +138,7 @@ class _Client(Client):
 
 @dataclass(eq=False, slots=True)
 class Link:
-    """One connection to one server, until it is lost."""
+    """A connection to one server, until it is lost."""
 
     client: Client
     server: str
@@ -164,7 +162,7 @@ class Link:
     async def request(
         self, subject: str, payload: bytes, timeout: float, headers: Mapping[str, str] | None = None
     ) -> Msg:
-        """Publish, and wait for the answer. Raises `NoAnswer`, after which it is not awaited any more."""
+        """Publish, and wait for the answer. Raises `NoAnswer`; a later answer is ignored."""
         if self.lost.is_set():
             raise NoAnswer("connection lost")
         self._tokens += 1
@@ -190,7 +188,7 @@ class Link:
             self._waiting.pop(token, None)
 
     def check(self) -> None:
-        """Drop the link unless the server answers a ping soon."""
+        """Drop the link if the server does not answer a ping within `STALL`."""
         if self._check is None or self._check.done():
             self._check = asyncio.create_task(self._ping())
 
@@ -201,19 +199,19 @@ class Link:
             self.drop()
 
     def drop(self) -> None:
-        """Give the link up: requests under way fail, another is made."""
+        """Give up the link: its requests fail, and `NatsConnection` opens another link."""
         if self.lost.is_set():
             return
         self.lost.set()
         for future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(NoAnswer("connection lost"))
-                future.exception()  # not all are awaited
+                future.exception()  # mark it as retrieved: no task may await it
         self._waiting.clear()
 
 
 class NatsConnection:
-    """Runs on one event loop; every coroutine of it does."""
+    """The connection to one of the servers. All methods run on one event loop."""
 
     def __init__(self, settings: ReplicatedLogSettings) -> None:
         self.url = NatsUrl.parse(settings.url, settings.monitor)
@@ -226,16 +224,16 @@ class NatsConnection:
         self._closing: set[asyncio.Task[None]] = set()
         self._subjects: frozenset[str] = frozenset()
         self._callback: Callback | None = None
-        #: Why the last attempt to connect failed, or what the server has against this connection.
+        #: Why the last attempt to connect failed, or the last error that the server reported.
         self.fault = ""
 
     def start(self) -> None:
-        """Connect, and stay connected until `close`."""
+        """Connect, and reconnect until `close`."""
         if self._task is None:
             self._task = asyncio.create_task(self._stay_connected())
 
     async def link(self, timeout: float) -> Link:
-        """The link in use. Raises `LogUnavailable` without one."""
+        """Return the current link. Raises `LogUnavailable` without one after ``timeout`` seconds."""
         try:
             async with asyncio.timeout(max(timeout, 0.001)):
                 while self._link is None or self._link.lost.is_set():
@@ -249,20 +247,20 @@ class NatsConnection:
         return self._link
 
     def rotate(self) -> None:
-        """Go to the next server."""
+        """Drop the link and connect to the next server."""
         if self._link is not None:
             self._link.drop()
 
     async def request(
         self, subject: str, payload: bytes, timeout: float, headers: Mapping[str, str] | None = None
     ) -> Msg:
-        """One request over the link in use. Raises `NoAnswer`, `LogUnavailable`."""
+        """Send a request over the current link. Raises `NoAnswer`, `LogUnavailable`."""
         end = monotonic() + timeout
         link = await self.link(timeout)
         return await link.request(subject, payload, max(end - monotonic(), 0.001), headers)
 
     async def listen(self, subjects: frozenset[str], callback: Callback) -> None:
-        """Subscribe to these subjects and no others, on this and every later link."""
+        """Subscribe to these subjects and no others, on the current and every later link."""
         self._subjects, self._callback = subjects, callback
         if self._link is not None and not self._link.lost.is_set():
             await self._subscribe(self._link)
@@ -291,7 +289,7 @@ class NatsConnection:
             self._dispose(link.client)
 
     async def _connect(self) -> Link:
-        """Try the servers, each a moment after the one before, for ever."""
+        """Try the servers, `STAGGER` seconds apart, until one accepts."""
         while True:
             attempts: set[asyncio.Task[Link]] = set()
             try:
@@ -308,7 +306,7 @@ class NatsConnection:
             await asyncio.sleep(STAGGER)
 
     async def _first(self, attempts: set[asyncio.Task[Link]], timeout: float) -> Link | None:
-        """The first link that was made within a time; None as soon as no attempt is under way."""
+        """Return the first link, None after ``timeout`` seconds or when all attempts have failed."""
         end = monotonic() + timeout
         while attempts and (left := end - monotonic()) > 0:
             done, _ = await asyncio.wait(attempts, timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -327,7 +325,6 @@ class NatsConnection:
             self._dispose(attempt.result().client)
 
     async def _attempt(self, server: str) -> Link:
-        """Connect to one server."""
         client = _Client()
         client.demands_tls = self._tls is not None
         settings = self._settings
@@ -338,7 +335,7 @@ class NatsConnection:
                 link.drop()
 
         async def on_error(fault: Exception) -> None:
-            if not links:  # otherwise nats-py waits and tries again
+            if not links:  # without it, nats-py waits and tries again
                 raise fault
             self.fault = str(fault)
 
@@ -384,7 +381,6 @@ class NatsConnection:
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Disconnect."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -399,7 +395,7 @@ class NatsConnection:
 
 
 def _check_credentials(path: str | None) -> None:
-    """nats-py reads a file without these lines for ever."""
+    """Raise `OSError` for a file without these lines: nats-py would read it in an endless loop."""
     if path is not None:
         text = Path(path).read_bytes()
         if b"BEGIN NATS USER JWT" not in text or b"BEGIN USER NKEY SEED" not in text:
@@ -407,7 +403,7 @@ def _check_credentials(path: str | None) -> None:
 
 
 async def _close(client: Client) -> None:
-    """Close a client. A server that is stopped must not keep the socket open."""
+    """Close a client, and its socket even if the server is stopped."""
     transport = getattr(getattr(client, "_transport", None), "_io_writer", None)
     with suppress(Exception):
         await asyncio.wait_for(client.close(), 0.5)
@@ -424,31 +420,31 @@ ENGINE = "nats"
 TIMEOUT = 2.0
 #: Seconds without an answer after which the next server is tried.
 PATIENCE = 1.0
-#: Seconds for which the leader must say that the stream is missing, or holds less than it confirmed: a leader that
-#: comes from a pause, or a cluster that starts, may say so once.
+#: Seconds for which the leader must report that the stream is missing, or ends before a confirmed entry. A leader that
+#: resumes after a pause, or a cluster that starts, may report that once by mistake.
 DOUBT = 3.0
 #: Seconds between attempts while the stream has no leader.
 PAUSE = 0.05
-#: Messages of one pull request, and how many requests are under way: what a reader holds in memory at most.
+#: Messages of one pull request, and pull requests under way: the most that a reader holds in memory.
 PULL, PULLS = 64, 2
 PULL_EXPIRES = 20.0
-#: Entries that are got at once where there is no consumer.
+#: Entries requested at once from the leader without a consumer.
 GETS = 16
-#: An entry's head, its path and the headers of NATS, beside its data.
+#: Maximum bytes of an entry in addition to its data: head, path and headers of NATS.
 OVERHEAD = 4096
 #: Seconds between two requests that another node leads the stream.
 PLACE_INTERVAL = 60.0
 MIN_REPLICAS = 3
-#: Servers before it cannot sync before they confirm, and lose entries that they confirmed when a leader comes back from
-#: a pause (seen with 2.9.10).
+#: Earlier servers cannot sync before they confirm, and lose confirmed entries when a leader resumes after a pause (seen
+#: with 2.9.10).
 MIN_VERSION = (2, 10)
-#: Seconds after which a node of the stream counts as lost, when its leader has not heard of it. A leader sends to each
+#: Seconds after which a node counts as lost if the stream's leader has not heard from it. The leader sends to each node
 #: every second.
 SILENCE = 2.5
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-Body = Mapping[str, Any]  # of JSON
+Body = Mapping[str, Any]  # a JSON object
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _STREAM_NAME = re.compile(r"[^\s.*>/\\]{1,255}")
 
@@ -467,7 +463,7 @@ class _Answer(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """An entry that is not confirmed: it is stored, or not, or will be."""
+    """An entry that is not confirmed. It is stored, not stored, or will be stored later."""
 
     number: int
     subject: str
@@ -476,21 +472,21 @@ class _Pending(NamedTuple):
 
 @dataclass(slots=True)
 class _Reader:
-    """A consumer of the stream that was made for this reader, and what it delivered."""
+    """A consumer of the stream for `NatsLog.read`, and the messages that it delivered."""
 
     link: Link
     name: str
     inbox: str
-    position: int  # of the last entry that was taken
-    delivered: int = 0  # messages of the consumer that came
-    requested: int = 0  # messages that were requested and did not come
+    position: int  # sequence of the last entry returned
+    delivered: int = 0  # messages received from the consumer
+    requested: int = 0  # messages requested and not received yet
     is_broken: bool = False
     arrived: deque[Msg] = field(default_factory=deque)
     signal: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def on_message(self, message: Msg) -> None:
         if message.headers and "Status" in message.headers and not message.data:
-            # 100: a heartbeat. Anything else ends a request: expired, or the consumer is gone.
+            # 100: a heartbeat. Other statuses end a request: it expired, or the consumer no longer exists.
             if message.headers["Status"] != "100":
                 self.is_broken = self.is_broken or message.headers["Status"] not in ("408", "404")
                 self.requested = 0
@@ -506,7 +502,7 @@ class _Reader:
 
 
 def subject_of(stream: str, key: str) -> str:
-    """The subject that the entries of a key are stored under."""
+    """Return the subject of the entries with this key."""
     if key == CONTROL:
         return f"{stream}.control"
     if key == BEATS:
@@ -515,7 +511,7 @@ def subject_of(stream: str, key: str) -> str:
 
 
 def key_of(stream: str, subject: str) -> str:
-    """The key whose entries are stored under a subject of `subject_of`."""
+    """Return the key of a subject: the inverse of `subject_of`."""
     kind = subject.removeprefix(f"{stream}.")
     if kind == "control":
         return CONTROL
@@ -523,17 +519,17 @@ def key_of(stream: str, subject: str) -> str:
 
 
 def _token(text: str) -> str:
-    """One token of a subject: no dots, blanks and wildcards."""
+    """Encode a text as one token of a subject, without dots, blanks and wildcards."""
     return quote(text, safe="").replace(".", "%2E")
 
 
 def stream_subjects(stream: str) -> list[str]:
-    """What a stream stores. Requests between brokers have the same first token, and are not stored."""
+    """Return the subjects that a stream stores. Requests between brokers have others with the same first token."""
     return [f"{stream}.file.>", f"{stream}.control", f"{stream}.beats"]
 
 
 def stream_configuration(stream: str, max_bytes: int) -> dict[str, object]:
-    """The stream that `NatsLog.create` makes."""
+    """Return the configuration of the stream that `NatsLog.create` creates."""
     return {
         "name": stream,
         "description": "replicated log of a stompring broker",
@@ -555,7 +551,7 @@ def stream_configuration(stream: str, max_bytes: int) -> dict[str, object]:
 
 
 def unsafe_configuration(stream: str, configuration: Body) -> list[str]:
-    """What makes a stream lose entries, or keeps the broker from writing; empty for a safe one."""
+    """Return the settings of a stream that make it lose entries or refuse them; empty for a safe stream."""
     get = configuration.get
     size = get("max_msg_size", -1)
     least = MAX_ENTRY_DATA + OVERHEAD
@@ -585,7 +581,7 @@ def unsafe_configuration(stream: str, configuration: Body) -> list[str]:
 def _in_thread(
     work: Callable[Concatenate[NatsLog, _P], Coroutine[object, object, _T]],
 ) -> Callable[Concatenate[NatsLog, _P], _T]:
-    """A method that runs a coroutine in the log's thread, and waits for it."""
+    """Return a method that runs a coroutine in the log's thread, and waits for it."""
 
     def call(log: NatsLog, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
         return log._run(work(log, *arguments, **named))
@@ -599,7 +595,7 @@ class NatsLog:
     def __init__(
         self, settings: ReplicatedLogSettings, is_local: Callable[[str], bool] | None = None
     ) -> None:
-        """``is_local``: whether a host and port are of this machine. Raises `UnsafeLog` for an invalid name."""
+        """``is_local``: whether a host and port are of this machine. Raises `UnsafeLog` for an invalid stream name."""
         if not _STREAM_NAME.fullmatch(settings.stream):
             raise UnsafeLog(
                 f"stream {settings.stream!r}: a name without blanks, dots, slashes, * and > is required"
@@ -611,21 +607,21 @@ class NatsLog:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._identity = ""
-        self._doubts: dict[type[UnsafeLog], float] = {}  # since when
+        self._doubts: dict[type[UnsafeLog], float] = {}  # time of the first doubtful answer
         self._fatal: Exception | None = None
         # the writer
         self._writer = self._number = self._last = 0
         self._pending: deque[_Pending] = deque()
-        self._uncertain = False  # some of them may be stored
-        # the place of the leader
+        self._uncertain = False  # some of `_pending` may be stored
+        # the machine of the leader
         self._is_local = is_local or is_local_address
         self._local_nodes: frozenset[str] = frozenset()
-        self._place_at = 0.0  # when another node may be asked to lead, again
+        self._place_at = 0.0  # when another node may be requested to lead
         self._placing: asyncio.Task[None] | None = None
         # the reader
         self._reader: _Reader | None = None
-        self._leader_until = 0  # up to this sequence entries are read from the leader
-        self._reader_at = 0.0  # when a consumer may be made again
+        self._leader_until = 0  # entries up to this sequence are read from the leader
+        self._reader_at = 0.0  # when another consumer may be created
         # requests
         self._asked: list[str] = []
         self._subjects: frozenset[str] = frozenset()
@@ -686,13 +682,13 @@ class NatsLog:
     # JetStream's requests
 
     def _begin(self) -> None:
-        """Connect. Raises what has ended the log."""
+        """Connect. Raises the error that ended the log, if there is one."""
         if self._fatal is not None:
             raise self._fatal
         self._connection.start()
 
     async def _api(self, subject: str, body: Body | None, timeout: float = TIMEOUT) -> _Answer:
-        """A request to JetStream, repeated until it is answered. Raises `LogUnavailable`, `UnsafeLog`."""
+        """Send a request to JetStream until it is answered. Raises `LogUnavailable`, `UnsafeLog`."""
         self._begin()
         end = monotonic() + timeout
         payload = json.dumps(body).encode() if body else b""
@@ -721,15 +717,16 @@ class NatsLog:
                 continue
             self._doubts.pop(LogMissing, None)
             return answer
-        if self._connection.fault:  # permissions, for example: NATS does not answer what is forbidden
+        if self._connection.fault:  # permissions, for example: NATS does not answer a forbidden request
             reason += f"; {self._connection.fault}"
         self._connection.rotate()
         raise LogUnavailable(f"NATS does not answer {subject.removesuffix('.' + self._stream)}: {reason}")
 
     def _doubt(self, reason: str, advice: str, kind: type[UnsafeLog] = UnsafeLog) -> None:
-        """Something that cannot be, or comes from a server that does not know better yet. Raises.
+        """Raise `LogUnavailable` for an answer that a server may give by mistake, and ``kind`` if it repeats it for
+        `DOUBT`.
 
-        An answer that says otherwise ends the doubt.
+        A contrary answer ends the doubt.
         """
         now = monotonic()
         if now - self._doubts.setdefault(kind, now) >= DOUBT:
@@ -738,12 +735,12 @@ class NatsLog:
         raise LogUnavailable(reason)
 
     async def _information(self, timeout: float = TIMEOUT) -> Body:
-        """STREAM.INFO, from the leader."""
+        """Return STREAM.INFO from the leader."""
         answer = await self._api(f"STREAM.INFO.{self._stream}", None, timeout)
         created = str(answer.body.get("created", ""))
         if self._identity and created != self._identity:
             self._fatal = UnsafeLog(
-                f"stream {self._stream} was made anew at {created}: its contents before that are lost;"
+                f"stream {self._stream} was deleted and created again at {created}: its earlier entries are lost;"
                 " remove the replicated copy of each broker, or restore a backup"
             )
             raise self._fatal
@@ -759,7 +756,7 @@ class NatsLog:
     @_in_thread
     async def counts(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        while True:  # the server answers with so many subjects at a time
+        while True:  # the server limits the subjects of an answer
             body = {"subjects_filter": f"{self._stream}.>", "offset": len(found)}
             answer = await self._api(f"STREAM.INFO.{self._stream}", body)
             subjects = answer.body["state"].get("subjects") or {}
@@ -775,10 +772,11 @@ class NatsLog:
         return self._status_of(body)
 
     def _better_leader(self, body: Body) -> str:
-        """A node on another machine that can lead the stream, if its leader is on this one. Else an empty name.
+        """Return a node on another machine that can lead the stream if its leader is on this machine, else an empty
+        name.
 
-        With the machine of the active broker the leader would be lost too: NATS elects another one before a standby
-        can take over.
+        If the machine of the active broker fails, a leader on it fails as well: NATS has to elect another one before a
+        standby can take over.
         """
         leader, others = _nodes(body)
         if leader not in self._local_nodes or not _has_majority(body):
@@ -795,7 +793,7 @@ class NatsLog:
         return min(remote)
 
     async def _move_leader(self, successor: str) -> None:
-        """Ask for it once. Where that is refused or forbidden the leader stays."""
+        """Request another leader once. If NATS refuses or forbids it, the leader stays."""
         subject = f"$JS.API.STREAM.LEADER.STEPDOWN.{self._stream}"
         body = json.dumps({"placement": {"preferred": successor}}).encode()
         try:
@@ -828,7 +826,7 @@ class NatsLog:
         )
 
     async def _get(self, body: Body, timeout: float = TIMEOUT) -> LogEntry | None:
-        """An entry as the leader has it; None where there is none."""
+        """Return an entry from the leader, None if there is none."""
         answer = await self._api(f"STREAM.MSG.GET.{self._stream}", body, timeout)
         if answer.code:
             return None
@@ -837,11 +835,11 @@ class NatsLog:
         return decode_entry(payload, message["seq"], _milliseconds(datetime.fromisoformat(message["time"])))
 
     async def _next(self, sequence: int, timeout: float = TIMEOUT) -> LogEntry | None:
-        """The first entry from a sequence on."""
+        """Return the first entry at or after a sequence."""
         return await self._get({"seq": sequence, "next_by_subj": f"{self._stream}.>"}, timeout)
 
     async def _end(self) -> int:
-        """The sequence of the last entry, as a leader knows it that has a majority."""
+        """Return the sequence of the last entry, from a leader that has a majority."""
         body = await self._information()
         if not _has_majority(body):
             raise LogUnavailable(f"stream {self._stream} has no majority of its nodes")
@@ -878,14 +876,14 @@ class NatsLog:
         return status
 
     async def _check_sync(self, nodes: list[str]) -> None:
-        """Whether the nodes of the stream sync before they confirm. Raises `UnsafeLog`."""
+        """Check that the nodes of the stream sync before they confirm. Raises `UnsafeLog`."""
         monitors = self._connection.url.monitors
         pages = await asyncio.gather(*(asyncio.to_thread(_varz, monitor) for monitor in monitors))
         synced, local = set(), set()
         for monitor, page in zip(monitors, pages, strict=True):
             name = str(page.get("server_name", ""))
             if name not in nodes:
-                continue  # of another cluster
+                continue  # a node of another cluster
             if await asyncio.to_thread(self._is_local, urlsplit(monitor).netloc):
                 local.add(name)
             configuration = page.get("jetstream", {}).get("config") or {}
@@ -908,7 +906,7 @@ class NatsLog:
 
     @_in_thread
     async def create(self, max_bytes: int) -> None:
-        """Make the stream of a new log. Raises `UnsafeLog` where it exists, or cannot be made."""
+        """Create the stream of a new log. Raises `UnsafeLog` if it exists, or cannot be created."""
         connection, stream = self._connection, self._stream
         self._begin()
         configuration = stream_configuration(stream, max_bytes)
@@ -945,7 +943,7 @@ class NatsLog:
     async def read(self, after: int, wait: float) -> list[LogEntry]:
         self._begin()
         end = monotonic() + wait
-        if after < self._leader_until:  # a consumer may be on a node that lacks entries
+        if after < self._leader_until:  # the node of a consumer may lack entries
             await self._drop_reader()
             if found := await self._read_one_by_one(after):
                 return found
@@ -959,14 +957,14 @@ class NatsLog:
             if reader is not None or monotonic() >= end:
                 return []
             await asyncio.sleep(PAUSE)
-        # There are entries, but no consumer, or one that does not deliver them (yet).
+        # Entries exist, but there is no consumer, or it does not deliver them (yet).
         if reader is not None and not reader.is_broken and (taken := await self._take(reader, 0.1)):
             return taken
         await self._drop_reader()
         return await self._read_one_by_one(after)
 
     async def _read_one_by_one(self, after: int) -> list[LogEntry]:
-        """Some entries, from the leader, without a consumer: that cannot be made while the cluster elects."""
+        """Return some entries from the leader, without a consumer: the cluster creates none during an election."""
         places = range(after + 1, after + 1 + GETS)
         found = await asyncio.gather(*(self._next(place) for place in places))
         entries: list[LogEntry] = []
@@ -974,13 +972,12 @@ class NatsLog:
             if entry is None:
                 break
             if not entries or place == entries[-1].sequence + 1:
-                entries.append(
-                    entry
-                )  # the first from its place on: nothing is between this and the one before
+                # the first entry at or after ``place``: no entry is between it and the previous one
+                entries.append(entry)
         return entries
 
     async def _take(self, reader: _Reader, wait: float) -> list[LogEntry]:
-        """What came; waits for the first."""
+        """Return the received entries; wait for the first."""
         end = monotonic() + wait
         while not reader.arrived and not reader.is_broken and not reader.link.lost.is_set():
             if reader.requested == 0:
@@ -1001,7 +998,7 @@ class NatsLog:
         ]
 
     async def _pull(self, reader: _Reader) -> None:
-        """Request as many messages as may be under way."""
+        """Request messages up to the limit under way."""
         count = PULL * PULLS - reader.requested
         body = {"batch": count, "expires": int(PULL_EXPIRES * 1e9)}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{reader.name}"
@@ -1012,7 +1009,7 @@ class NatsLog:
             reader.link.drop()
 
     async def _open_reader(self, after: int) -> _Reader | None:
-        """A consumer from a sequence on; None while there cannot be one."""
+        """Create a consumer that starts after a sequence. Returns None if the cluster cannot create one now."""
         body = {
             "stream_name": self._stream,
             "config": {
@@ -1061,11 +1058,11 @@ class NatsLog:
         subject = subject_of(self._stream, change.key)
         payload = encode_entry(writer, 0, change)
         headers = {"Nats-Expected-Last-Sequence": str(after)}
-        if after == 0:  # servers before 2.10 take 0 for no expectation
+        if after == 0:  # servers before 2.10 read 0 as no expectation
             headers["Nats-Expected-Last-Subject-Sequence"] = "0"
         reason = ""
         while True:
-            if await self._end() > after:  # what is sent without a majority may be stored later
+            if await self._end() > after:  # an entry sent without a majority may be stored later
                 entry = await self._next(after + 1)
                 is_own = entry is not None and (entry.writer, entry.sequence) == (writer, after + 1)
                 return self._claimed(writer, after + 1) if is_own else None
@@ -1104,7 +1101,7 @@ class NatsLog:
         return self._last
 
     async def _store(self) -> None:
-        """Store what is pending, in order; find out first what became of entries whose outcome is unknown."""
+        """Store the pending entries in order. First find out whether entries without a known outcome are stored."""
         end = monotonic() + TIMEOUT
         reason = ""
         while self._pending:
@@ -1139,12 +1136,11 @@ class NatsLog:
                 await asyncio.sleep(PAUSE)
 
     async def _send(self, patience: float) -> _Answer | None:
-        """Send what is pending, one entry at a time; None when all are confirmed.
+        """Send the pending entries one by one. Returns None when all are confirmed, else the answer that refused one.
 
-        Otherwise the answer that refused one. Raises `NoAnswer`. What was sent is uncertain then.
-
-        Nothing is sent before the entry ahead of it is confirmed. The server compares sequences alone: had a claim of
-        another broker taken the place of the first of several entries, the second would be where it expects to be.
+        Raises `NoAnswer`; some entries may be stored then. An entry is sent only after the previous one is confirmed,
+        because the server compares sequences alone. If entries 7 and 8 were sent together and another broker's claim
+        took 7, the server would still accept 8.
         """
         link = await self._connection.link(patience)
         self._uncertain = True
@@ -1159,13 +1155,13 @@ class NatsLog:
         return None
 
     def _confirm(self) -> None:
-        """The first of the pending entries is stored."""
+        """Remove the first pending entry, which is stored."""
         self._last += 1
         self._pending.popleft()
         self._doubts.clear()
 
     async def _settle(self, end: float) -> None:
-        """Find out which of the entries that were sent are stored. Raises `Fenced` where another broker wrote."""
+        """Find out which of the sent entries are stored. Raises `Fenced` if another broker has written."""
         while self._pending:
             entry = await self._next(self._last + 1, max(end - monotonic(), 0.1))
             if entry is None:
@@ -1209,10 +1205,10 @@ class NatsLog:
         current = asyncio.current_task()
         tasks = [task for task in asyncio.all_tasks() if task is not current]
         for task in tasks:
-            task.cancel()  # calls of other threads end with it
+            task.cancel()  # ends the calls of other threads
         if tasks:
             await asyncio.wait(tasks, timeout=1)
-        await asyncio.sleep(0)  # and get to know it
+        await asyncio.sleep(0)  # and notice the cancellation
 
 
 def _parse(data: bytes) -> _Answer:
@@ -1229,15 +1225,15 @@ def _parse(data: bytes) -> _Answer:
 
 
 def _nodes(body: Body) -> tuple[str, list[Body]]:
-    """The name of the leader of a stream, empty without one, and its other nodes."""
+    """Return the name of the leader of a stream, empty without one, and its other nodes."""
     cluster = body.get("cluster", {})
     return cluster.get("leader", ""), cluster.get("replicas") or []
 
 
 def _has_majority(body: Body) -> bool:
-    """Whether the leader that gave this information has heard of enough nodes just now.
+    """Return whether the leader that gave this information has recently heard from enough nodes.
 
-    One that is cut off goes on answering for about 10 s.
+    A leader without connection to the others still answers for about 10 s.
     """
     leader, others = _nodes(body)
     answering = [
@@ -1247,7 +1243,7 @@ def _has_majority(body: Body) -> bool:
 
 
 def _milliseconds(moment: datetime) -> int:
-    """Epoch ms."""
+    """Return epoch ms."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -1265,7 +1261,7 @@ def _check_version(server: str, version: str) -> None:
 
 
 def is_local_address(address: str) -> bool:
-    """Whether a ``host:port`` is of this machine."""
+    """Return whether a ``host:port`` is of this machine."""
     parts = urlsplit(f"//{address}")
     try:
         found = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_DGRAM)
@@ -1282,7 +1278,7 @@ def is_local_address(address: str) -> bool:
 
 
 def _varz(monitor: str) -> Body:
-    """The page ``/varz`` of a server's monitor; empty where it cannot be read."""
+    """Return the page ``/varz`` of a server's monitor, empty if it cannot be read."""
     try:
         with build_opener(ProxyHandler({})).open(f"{monitor}/varz", timeout=1) as answer:
             page = json.load(answer)

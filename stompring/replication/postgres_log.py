@@ -1,17 +1,17 @@
 """The replicated log in PostgreSQL, or in a database that speaks its protocol.
 
-One row of ``stompring_logs`` is the head of a log. An append is one statement: it moves the head on from the sequence
-that the writer expects, and stores its entries; where the head is elsewhere, it does nothing. The row's lock orders
-what several brokers try.
+One row of ``stompring_logs`` is the head of a log. An append is one statement: it advances the head from the sequence
+that the writer expects, and stores the entries; if the head is at another sequence, it does nothing. The row's lock
+orders the statements of several brokers.
 
-PostgreSQL confirms a commit when its synchronous standby has it. Three things could undo that, and are dealt with here:
+PostgreSQL confirms a commit when its synchronous standby has it. Three events could undo that:
 
-- A wait for the standby that an administrator cancels ends as a success with a warning.
-- After a crash of the primary, what had been waiting for the standby is visible without having arrived there.
-- ``synchronous_standby_names`` may become empty, by hand or by Patroni without its strict mode.
+- An administrator cancels a wait for the standby: the statement ends as a success with a warning.
+- The primary crashes: a commit that waited for the standby is visible without having arrived there.
+- ``synchronous_standby_names`` becomes empty, by hand or by Patroni without its strict mode.
 
-After a warning or a lost connection nothing is taken as stored before a later write to the head is confirmed without
-one: the standby has all that came before it. Every append returns ``synchronous_standby_names`` as well.
+After a warning or a lost connection, an append counts as stored only when PostgreSQL has confirmed a later write to the
+head without a warning: the standby has all earlier commits. Every append returns ``synchronous_standby_names``, too.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ from .log import (
 if TYPE_CHECKING:
     from psycopg.abc import RV, PQGen
 
-#: Seconds that one call blocks at most; connecting to one host has as much again.
+#: Maximum seconds of one call; a connection to a host may take as long in addition.
 CALL_TIMEOUT = 2.0
-#: Seconds between two looks at the end of the log, and at a request.
+#: Seconds between two queries for the end of the log, and for a request.
 POLL_INTERVAL = 0.1
 #: Entries and bytes of one append, or of one read.
 _APPEND_ENTRIES, _APPEND_BYTES = 512, 2 << 20
 _READ_ENTRIES, _READ_BYTES = 2048, 8 << 20
-#: The smallest share of that, for a slow connection: it is halved where a call has timed out.
+#: Minimum share of these entries and bytes, for a slow connection: a call that times out halves the share.
 _LEAST_SHARE = 1 / 32
-#: Calls that time out one after the other before another host is tried.
+#: Consecutive timeouts after which another host is tried.
 _TIMEOUTS = 3
-#: Entries that are counted in a fraction of the time of a call.
+#: Maximum entries for a count, which then takes a fraction of the time of a call.
 MAX_COUNTED = 500_000
 #: Entries that one statement deletes.
 _PURGE_ENTRIES = 500
-#: Seconds that a request waits for its broker, and after which no broker looks at it.
+#: Seconds that a request waits for its broker, and after which a broker ignores it.
 _REQUEST_TIMEOUT, _REQUEST_AGE = 2.0, 10.0
 
 _FORMAT: Final = 1
@@ -107,8 +107,8 @@ _TABLES = (
     """,
 )
 
-#: What PostgreSQL has and others may lack: payloads uncompressed, room for the head's versions in its page, and
-#: deletions that are vacuumed soon.
+#: Tuning that other databases may lack: uncompressed payloads, space in the page of the head for its versions, and
+#: early vacuum of deleted rows.
 _TUNING = (
     "ALTER TABLE stompring_entries ALTER COLUMN payload SET STORAGE EXTERNAL",
     """
@@ -210,14 +210,14 @@ WHERE oid IN ('stompring_logs'::regclass, 'stompring_entries'::regclass, 'stompr
 """
 _STANDBY_STATES = "SELECT sync_state FROM pg_catalog.pg_stat_replication"
 
-#: Of every session. Where one is unknown to the database, the session goes on without it.
+#: Settings of every session. A database that lacks a setting ignores it.
 _SESSION = (
     f"SET statement_timeout = {round(CALL_TIMEOUT * 1000)}",
     f"SET lock_timeout = {round(CALL_TIMEOUT * 900)}",
     "SET default_transaction_isolation = 'read committed'",
 )
 
-#: libpq's, where the URL says nothing else: a dead host is noticed within seconds.
+#: Parameters of libpq without others in the URL: a dead host is noticed within seconds.
 _DEFAULTS = {
     "keepalives_idle": "3",
     "keepalives_interval": "1",
@@ -233,9 +233,9 @@ class _TimedOut(psycopg.OperationalError):
 
 
 class _Session(psycopg.Connection[tuple[Any, ...]]):
-    """A connection whose answers are waited for until ``deadline``, and no longer.
+    """A connection that waits for answers until ``deadline``.
 
-    The server is not asked to cancel anything then: a cancelled wait for the synchronous standby is a success.
+    It does not ask the server to cancel a late statement: a cancelled wait for the synchronous standby is a success.
     """
 
     deadline = 0.0
@@ -257,7 +257,7 @@ class _Session(psycopg.Connection[tuple[Any, ...]]):
                     raise _TimedOut(
                         f"no answer within {CALL_TIMEOUT:.0f} s; if the server runs, its synchronous standby may not"
                     )
-                if ready:  # else nothing came within the interval
+                if ready:  # else nothing arrived within the interval
                     wanted = gen.send(ready)
         except StopIteration as end:
             result: RV = end.value
@@ -280,7 +280,7 @@ class _Head(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """An entry that was given to `append` and is not known to be stored."""
+    """An entry that was passed to `append` and is not known to be stored. ``unlimited``: stored even in a full log."""
 
     number: int
     key: bytes
@@ -295,21 +295,21 @@ class PostgresLog:
         self._stream = settings.stream
         self._confirmed_sync = settings.confirmed_sync
         self._hosts = _hosts(settings)
-        self._host = 0  # which one is tried first
+        self._host = 0  # index of the host to try first
         self._timeouts = 0  # since the last answer
-        self._share = 1.0  # of the bytes of an append or a read
+        self._share = 1.0  # of `_APPEND_BYTES` and `_READ_BYTES`
         self._session: _Session | None = None
         self._identity = ""
         self._log = ""
-        self._safe = False  # the log was found safe once
-        self._end = 0  # the last sequence that is known
+        self._safe = False  # a check has found the log safe
+        self._end = 0  # the last known sequence
         self._writer = 0
         self._number = 0
-        self._sequence = 0  # of the writer's last entry that is confirmed
+        self._sequence = 0  # of the writer's last confirmed entry
         self._pending: deque[_Pending] = deque()
         self._deadline = 0.0
 
-    # What the broker calls.
+    # The interface.
 
     def connect(self) -> LogStatus:
         self._begin()
@@ -340,7 +340,7 @@ class PostgresLog:
             time.sleep(min(POLL_INTERVAL, remaining))
 
     def read_from_leader(self) -> None:
-        """Nothing: it reads from no other server."""
+        """Do nothing: `read` always uses the primary."""
 
     def first(self, key: str) -> LogEntry | None:
         return self._one(_FIRST, key)
@@ -432,7 +432,7 @@ class PostgresLog:
     # Appending.
 
     def _batch(self) -> list[_Pending]:
-        """The next entries of one statement."""
+        """Return the next pending entries for one statement."""
         batch: list[_Pending] = []
         size = 0
         for entry in self._pending:
@@ -445,7 +445,9 @@ class PostgresLog:
         return batch
 
     def _store(self, writer: int, expected: int, batch: Sequence[_Pending]) -> bool:
-        """Append at an expected sequence; False where nothing was stored, since the head did not fit."""
+        """Append at an expected sequence. Returns False if the head is at another one or has no space: nothing is
+        stored.
+        """
         self._connection()
         rows = self._query(
             _APPEND,
@@ -473,7 +475,9 @@ class PostgresLog:
         self._end = max(self._end, self._sequence)
 
     def _resolve(self, size: int) -> None:
-        """The head was not where the next entry belongs: what was stored of the pending ones?"""
+        """Find out which pending entries are stored, because the head was not at the expected sequence. ``size``: their
+        bytes.
+        """
         head = self._confirmed_head()
         stored = head.last - self._sequence
         if stored < 0:
@@ -495,7 +499,7 @@ class PostgresLog:
         self._stored(stored)
 
     def _check_confirmed(self, standbys: object) -> None:
-        """Whether the statement just done is on the standby as well."""
+        """Raise `LogUnavailable` unless the last statement is on the standby as well."""
         session = self._session
         if session is not None and session.warned:
             session.warned = False
@@ -508,7 +512,7 @@ class PostgresLog:
     # The head.
 
     def _confirmed_head(self) -> _Head:
-        """The head, after a write that waits for the synchronous standby: it has all that is visible."""
+        """Return the head after a write that waits for the synchronous standby, which then has all earlier entries."""
         head = self._checked(self._query(_CONFIRM, {}))
         self._check_confirmed(head.standbys)
         return head
@@ -530,7 +534,7 @@ class PostgresLog:
             )
         if self._identity and head.identity != self._identity:
             raise UnsafeLog(
-                f"replicated log {self._stream} was made anew ({head.identity} instead of {self._identity}): "
+                f"replicated log {self._stream} was created again ({head.identity} instead of {self._identity}): "
                 "start the broker again"
             )
         return head
@@ -560,18 +564,20 @@ class PostgresLog:
             head.max_bytes,
             1 + len(states),
             f"{session.info.host}:{session.info.port}",
-            # None: the user may not see it
+            # None: the user may not read the state
             self._confirmed_sync or None in states or synchronous >= _required(head.standbys),
         )
 
     # The connection.
 
     def _begin(self) -> None:
-        """A call begins."""
+        """Set the deadline of a call."""
         self._deadline = time.monotonic() + CALL_TIMEOUT
 
     def _connection(self) -> _Session:
-        """The session, a new one where there is none: to the first host that may write, found safe."""
+        """Return the session. Without one, connect to the first host that accepts writes, and check that the log is
+        safe.
+        """
         if self._session is not None:
             self._session.deadline = self._deadline
             return self._session
@@ -596,7 +602,7 @@ class PostgresLog:
             try:
                 session = _Session.connect(make_conninfo("", **parameters), autocommit=True)
                 session.add_notice_handler(session.on_notice)
-                session.adapters.register_dumper(int, Int8BinaryDumper)  # whatever their size: one plan
+                session.adapters.register_dumper(int, Int8BinaryDumper)  # one plan for integers of all sizes
                 self._deadline = max(self._deadline, time.monotonic() + CALL_TIMEOUT / 2)
                 session.deadline = self._deadline
                 for statement in _SESSION:
@@ -637,14 +643,11 @@ class PostgresLog:
                 "synchronous_standby_names of PostgreSQL is empty: no standby confirms what is stored. Set it; "
                 "where the storage itself has several copies, set confirmed-sync"
             )
-            # At the start that is a fault of the configuration, later one that a failover may bring and mend.
+            # At start this is a fault of the configuration, later the possible effect of a failover, which ends.
             raise LogUnavailable(text) if self._safe else UnsafeLog(text)
 
     def _query(self, statement: str, parameters: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        """The rows of a statement, which has ``stream`` and ``log`` as well.
-
-        The statement is tried again after conflicts with other transactions.
-        """
+        """Return the rows of a statement, which has ``stream`` and ``log`` as further parameters. Retries conflicts."""
         attempt = 0
         while True:
             session = self._connection()
@@ -664,7 +667,7 @@ class PostgresLog:
                 raise self._translated(fault) from None
 
     def _translated(self, fault: psycopg.Error) -> Exception:
-        """What a fault means, and the end of the connection where it may not be usable any more."""
+        """Return the error of `ReplicatedLog` for a fault. Closes a connection that may be unusable."""
         state = fault.sqlstate
         text = f"PostgreSQL: {_text(fault)}"
         if isinstance(fault, _TimedOut):
@@ -692,9 +695,9 @@ class PostgresLog:
 
 
 def create_postgres_log(settings: ReplicatedLogSettings, max_bytes: int = -1) -> LogStatus:
-    """Make the tables where they are missing, and a new, empty log of at most ``max_bytes`` (-1: no limit).
+    """Create missing tables and an empty log of at most ``max_bytes`` (-1: no limit).
 
-    Raises `UnsafeLog` where the stream exists.
+    Raises `UnsafeLog` if the stream exists.
     """
     log = PostgresLog(settings)
     log._begin()
@@ -708,7 +711,7 @@ def create_postgres_log(settings: ReplicatedLogSettings, max_bytes: int = -1) ->
         for statement in _TABLES:
             execute(statement)
         for statement in _TUNING:
-            # not PostgreSQL, or tables of somebody else; they serve without it
+            # not PostgreSQL, or another user owns the tables: the log works without tuning
             with suppress(psycopg.ProgrammingError, psycopg.NotSupportedError):
                 execute(statement)
         log._check_settings(session)
@@ -726,7 +729,7 @@ def create_postgres_log(settings: ReplicatedLogSettings, max_bytes: int = -1) ->
 
 
 def _hosts(settings: ReplicatedLogSettings) -> list[dict[str, str]]:
-    """Parameters of libpq for each host of the URL."""
+    """Return the parameters of libpq for each host of the URL."""
     try:
         given = conninfo_to_dict(settings.url)
     except psycopg.Error as fault:
@@ -759,7 +762,7 @@ def _hosts(settings: ReplicatedLogSettings) -> list[dict[str, str]]:
 
 
 def _signed(writer: int) -> int:
-    """A writer's number as a ``bigint``."""
+    """Return the number of a writer as a ``bigint``."""
     return writer - (1 << 64) if writer >= 1 << 63 else writer
 
 
@@ -769,7 +772,7 @@ def _entry(row: tuple[Any, ...]) -> LogEntry:
 
 
 def _required(standbys: str | None) -> int:
-    """How many standbys ``synchronous_standby_names`` wants: ``a, b``, ``2 (a, b)``, ``ANY 2 (a, b, c)``."""
+    """Return the number of standbys in ``synchronous_standby_names``: ``a, b``, ``2 (a, b)``, ``ANY 2 (a, b, c)``."""
     words, _, listed = (standbys or "").partition("(")
     if listed:
         return next((int(word) for word in words.split() if word.isdecimal()), 1)
@@ -777,6 +780,6 @@ def _required(standbys: str | None) -> int:
 
 
 def _text(fault: psycopg.Error) -> str:
-    """The first line of a fault."""
+    """Return the first line of a fault."""
     text = fault.diag.message_primary or str(fault) or type(fault).__name__
     return text.strip().splitlines()[0]

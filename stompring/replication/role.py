@@ -1,10 +1,10 @@
-"""The role of a broker in a replicated log: it follows as a standby, takes over, stays active by beats, steps down.
+"""The role of a broker in a replicated log: standby, takeover, active with beats, step-down.
 
-Nobody is elected here. The engine accepts an entry only at the sequence that its writer expects, which alone decides
-who is active. This module decides when to try.
+Brokers elect no leader. The engine accepts an entry only at the sequence that its writer expects, which alone decides
+which broker is active. This module decides when a broker tries.
 
-`Node` is a state machine: every `Node.step` does what is due and returns when the next one is. `NodeThread` drives it.
-Clock, randomness and log are given to it; the time of day is for display alone.
+`Node` is a state machine: each `Node.step` does what is due and returns the time of the next step. `NodeThread` drives
+it. Clock, randomness and log are parameters; the time of day is only displayed.
 """
 
 from __future__ import annotations
@@ -40,92 +40,93 @@ from .log import (
 
 log = logging.getLogger(__name__)
 
-#: Exit code of a broker that is not active any more: a supervisor starts it again, as a standby.
+#: Exit code of a broker that lost its active role: a supervisor starts it again, as a standby.
 EXIT_NOT_ACTIVE = 75
 
 #: Seconds without an entry after which the active broker appends a beat.
 BEAT_INTERVAL = 0.5
 
-#: Seconds after which it appends one though it appends other entries: standbys learn how far they are behind.
+#: Seconds between beats at most, even with other entries: standbys measure their lag by beats.
 MAX_BEAT_INTERVAL = 5.0
 
-#: Seconds without a stored append after which an active broker is suspended, at most.
+#: Upper limit of the seconds without a stored append after which an active broker is suspended.
 MAX_FRESHNESS = 3.0
 
-#: Seconds by which an active broker is suspended before the first standby may take over.
+#: Seconds between the suspension of the active broker and the first possible takeover.
 MARGIN = 0.5
 
-#: Seconds of ``takeover-timeout`` at least: three beats are missed before the active broker is suspended.
+#: Minimum of ``takeover-timeout`` in seconds: three missed beats, then the suspension of the active broker.
 MIN_TAKEOVER_TIMEOUT = 3 * BEAT_INTERVAL + MARGIN
 
-#: Seconds for which the engine must answer after an outage before a standby takes over: the active broker misses three
-#: beats, after it has waited for the answer of an append that was lost.
+#: Seconds for which the engine must answer after an outage before a standby takes over. In this time the active broker
+#: can wait for the answer to a lost append, and then append three beats.
 AFTER_OUTAGE = 2.0
 
-#: Seconds of silence that standbys differ by, at most, so that they do not all try at once.
+#: Maximum random seconds that a standby adds to ``takeover-timeout``, so that standbys try one after the other.
 JITTER = 0.3
 
-#: Seconds for which a RELEASE is left to the standby that it names.
+#: Seconds after a RELEASE in which only the standby that it names takes over.
 SUCCESSOR_WAIT = 2.0
 
 #: The reason of a RELEASE by a broker that became active and could not start.
 START_FAILED = "failed"
 
-#: Seconds for which a RELEASE is left alone, at most, after starts that failed one after the other.
+#: Maximum seconds between a RELEASE and the next takeover after consecutive failed starts.
 MAX_FAILED_WAIT = 30.0
 
-#: Seconds between two answers of the engine, beyond those waited for an entry, that count as an outage.
+#: Seconds between two answers of the engine, in addition to the wait for an entry, that count as an outage.
 SLOW_ANSWER = 1.0
 
-#: Seconds of a reactor that does not run, or of a disk that completes nothing, after which a broker stops to beat.
+#: Seconds without progress of the reactor or the disk after which a broker stops its beats.
 REACTOR_TIMEOUT = 5.0
 
-#: The request that asks for nothing: whether a broker receives it shows that it is there.
+#: A request without effect: its receipt shows that the broker runs.
 PING = "ping"
 
-#: Requests of a standby to the active broker: compare the log with the files and write again what it has lost; write
-#: all files again.
+#: Requests of a standby to the active broker. CHECK: compare the log with the files and rewrite lost entries. REPAIR:
+#: rewrite all files.
 CHECK, REPAIR = "check", "repair"
 
-#: Seconds between a request and the reading of the log from its beginning, and so on, at first and at most.
+#: Seconds between a CHECK or REPAIR and a rebuild of the standby's copy, and then the next request, at first and at
+#: most.
 CHECK_INTERVAL, MAX_CHECK_INTERVAL = 10.0, 300.0
 
-#: Looks at a copy, `STATUS_INTERVAL` apart, after which entries that it has not got are lost: others come by then, or
-#: the removal of their file.
+#: Number of checks, `STATUS_INTERVAL` apart, after which entries missing from a copy count as lost. Late entries, or
+#: the deletion of their file, arrive before that.
 LOOKS = 3
 
 #: Seconds between two tries while the engine does not answer.
 RETRY_INTERVAL = 0.2
 
-#: Seconds between two reports: of what a broker waits for, of the progress of a rebuild.
+#: Seconds between two log lines, about a wait for the log and about the progress of a rebuild.
 WAIT_REPORT_INTERVAL = 60.0
 REBUILD_REPORT_INTERVAL = 5.0
 
-#: Seconds for which the node's thread does not wait for the end of an append of the disk thread.
+#: Seconds for which the disk thread's append may delay the beats and requests of the node's thread.
 MAX_BUSY = 2.0
 
-#: Seconds between two questions for the state of the log.
+#: Seconds between two requests for the state of the log.
 STATUS_INTERVAL = 2.0
 
-#: Seconds for which a log may end before what was read from it: a new leader of the engine catches up.
+#: Seconds for which the log may end before an entry that was read, while a new leader of the engine catches up.
 MAX_SHORT_LOG = 10.0
 
-#: Beats that are kept, and how many more there are before the oldest are purged.
+#: Beats that stay in the log, and further beats at which the oldest ones are purged.
 KEPT_BEATS, PURGED_BEATS = 100, 50
 
 
 def boot_time() -> float:
-    """Seconds of a clock that nobody sets and that goes on while the machine is suspended."""
+    """Return seconds of a clock that is never set and that runs while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def failed_wait(failures: int) -> float:
-    """Seconds without a takeover after so many starts that failed in a row: after the first one a standby tries."""
+    """Return the seconds before a takeover after consecutive failed starts: 0 after the first one."""
     return 0.0 if failures < 2 else min(2.0 ** min(failures - 1, 10), MAX_FAILED_WAIT)
 
 
 class Role(StrEnum):
-    """What a broker is to its log. The values are what metrics, CLI and HTTP show."""
+    """The role of a broker in its log. Metrics, CLI and HTTP show the values."""
 
     #: The engine has not answered yet.
     CONNECTING = "connecting"
@@ -133,13 +134,13 @@ class Role(StrEnum):
     STANDBY = "standby"
     #: Writes the log.
     ACTIVE = "active"
-    #: Active, but nothing was stored lately: it must not deliver.
+    #: Active, but without a recent stored append: it must not deliver.
     SUSPENDED = "suspended"
     #: Has released the log by its own decision.
     RELEASED = "released"
-    #: Was active, and is not any more: another broker writes, or the log or the local copy is lost.
+    #: Was active until another broker claimed the log, or until the log or the local copy was lost.
     FENCED = "fenced"
-    #: Cannot follow the log: it is not safe, or the local copy cannot be used.
+    #: Cannot follow the log: the log is not safe, or the local copy cannot be used.
     FAILED = "failed"
 
 
@@ -148,7 +149,7 @@ ACTIVE_ROLES = (Role.ACTIVE, Role.SUSPENDED)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """``takeover_timeout``: seconds of silence after which a standby takes over; `ValueError` for less than 2."""
+    """``takeover_timeout``: seconds of silence before a standby takes over. Raises `ValueError` for less than 2."""
 
     takeover_timeout: float
 
@@ -161,13 +162,14 @@ class Timing:
 
     @property
     def freshness(self) -> float:
-        """Seconds without a stored append after which the active broker is suspended: before a standby takes over."""
+        """Seconds without a stored append before the active broker is suspended. A standby takes over later."""
         return min(MAX_FRESHNESS, self.takeover_timeout - MARGIN)
 
 
 class Takeover(NamedTuple):
-    """How this broker became active: ``time`` (epoch ms) and ``reason``; ``seconds`` from the claim to
-    `Node.mark_ready`, None before that.
+    """A takeover by this broker.
+
+    ``time``: epoch ms. ``seconds``: from the claim to `Node.mark_ready`, None before that.
     """
 
     time: int
@@ -179,14 +181,13 @@ class Takeover(NamedTuple):
 class NodeStatus:
     """A broker in a replicated log, for metrics, CLI and HTTP.
 
-    ``fresh``: `Node.is_fresh`. ``rebuilding``: a standby that has not reached the end of the log since it connected;
-    ``rebuilt_entries`` of at most ``rebuild_entries`` and ``rebuilt_bytes`` of about ``rebuild_bytes`` are applied
-    then (0: it had a part of the log before, and the bytes of the rest are not known). ``log`` was the state of the
-    log ``log_age`` seconds ago. ``sequence`` is the last entry that was applied or appended; the lags are those of a
-    standby behind the end of the log, as of ``log``; ``missing_entries`` are those that the log has lost, at least, so
-    that this standby cannot take over. ``active`` is the active broker as of its last beat that was read,
-    ``active_time`` the engine's time of that (epoch ms); None while no broker is known to be active. ``fault`` is what
-    the broker waits for, or why it is `Role.FENCED` or `Role.FAILED`.
+    ``fresh``: `Node.is_fresh`. ``rebuilding``: a standby has not reached the end of the log since it connected. Of
+    about ``rebuild_entries`` and ``rebuild_bytes`` (0: unknown, because the copy had a part of the log before) it has
+    applied ``rebuilt_entries`` and ``rebuilt_bytes``. ``log``: state of the log ``log_age`` seconds ago. ``sequence``:
+    last entry that was applied or appended. The lags are those of a standby behind the end of ``log``.
+    ``missing_entries``: lower limit of the entries that the log has lost; above 0 this standby cannot take over.
+    ``active``: active broker by its last beat, None if unknown; ``active_time``: the engine's time of that beat (epoch
+    ms). ``fault``: why the broker waits, or is `Role.FENCED` or `Role.FAILED`.
     """
 
     role: Role
@@ -216,9 +217,9 @@ class NodeStatus:
 
 
 class StepDown(NamedTuple):
-    """A request that this broker gives up its role: ``release`` (it becomes a standby) or ``leave`` (it stops).
+    """A request to this broker to give up its role: ``release`` (it becomes a standby) or ``leave`` (it stops).
 
-    ``successor`` is the standby that shall take over, empty for any.
+    ``successor``: standby that shall take over, empty for any.
     """
 
     command: str
@@ -226,24 +227,26 @@ class StepDown(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """What the process ends with after the orderly stop."""
+        """The exit code of the process after the orderly stop."""
         return 0 if self.command == "leave" else EXIT_NOT_ACTIVE
 
 
 class NodeCallbacks(Protocol):
-    """What a node reports. Everything is called in the node's thread, `on_lost` in any."""
+    """The events of a node. The node's thread calls the methods; `on_lost` may be called by any thread."""
 
     def on_active(self) -> None:
-        """The broker is active from now on: `Node.log` takes appends."""
+        """The broker is active: `Node.log` accepts appends."""
 
     def on_suspended(self) -> None:
-        """Nothing was stored for `Timing.freshness`: deliver nothing. `Node.is_fresh` knows it earlier."""
+        """No append was stored for `Timing.freshness`: stop deliveries. `Node.is_fresh` turns false earlier."""
 
     def on_resumed(self) -> None:
         """An append was stored after `on_suspended`: the broker is still active."""
 
     def on_lost(self, reason: str, exit_code: int) -> None:
-        """The broker must stop at once, without another append; called once. 75: it was active; 1: it never was."""
+        """The broker must stop at once, without another append. Called once. ``exit_code``: 75 after an active role,
+        else 1.
+        """
 
     def on_step_down(self, request: StepDown) -> None:
         """Stop in an orderly way, then call `Node.release`."""
@@ -252,8 +255,8 @@ class NodeCallbacks(Protocol):
 class Node:
     """One broker of a replicated log.
 
-    ``identity`` describes this process. The thread that calls `step` is the node's; `is_fresh`, `touch`, `status`,
-    `lose` and `release` are for any thread, as is `log`, the log that everything else of this process appends to.
+    ``identity`` describes this process. One thread, the node's, calls `step`. Any thread may call `is_fresh`, `touch`,
+    `status`, `lose`, `release` and the methods of ``log``, through which the whole process appends.
     """
 
     def __init__(
@@ -278,40 +281,40 @@ class Node:
         self._random = random or Random()  # nosec B311: no secret
         self._read_wait = read_wait
         self._copy = copy
-        #: What the disk thread appends to.
+        #: The log to which the disk thread appends.
         self.log = SharedLog(engine, clock, self.lose)
-        #: Called by the active node after each beat, in its thread: it may purge what is not needed any more.
+        #: The active node calls it after each step, in its thread, to purge obsolete entries.
         self.on_idle: Callable[[], object] | None = None
-        #: Called by the active node, in its thread, until it returns True: one step of a comparison of the log with the
-        #: files, which are written again where the log has lost entries, or all (True).
+        #: One step of a comparison of the log with the files, which rewrites lost entries, or all files (True). The
+        #: active node calls it in its thread until it returns True.
         self.check_log: Callable[[bool], bool] | None = None
         self._role = Role.CONNECTING
-        self._guard = Lock()  # of `_role`, where several threads may end it
+        self._guard = Lock()  # of `_role`, which several threads change
         self._fault = ""
         # standby
         self._rebuilding = True
         self._rebuilt_entries = self._rebuild_entries = self._rebuilt_bytes = self._rebuild_bytes = 0
         self._rebuild_end = 0  # sequence
         self._silent_since = 0.0
-        self._answering = 0.0  # seconds since the engine answers
-        self._answered: float | None = None  # when it did so last
+        self._answering = 0.0  # seconds of answers without an outage
+        self._answered: float | None = None  # time of the last answer
         self._jitter = 0.0
         self._tail: LogEntry | None = None  # the last entry that was read
-        self._beat: Beat | None = None  # the last one that was read
+        self._beat: Beat | None = None  # the last beat that was read
         self._beat_time = 0
-        self._claim: tuple[int, int, float] | None = None  # writer, after, when it was tried first
-        self._refused = False  # the engine answers, and did not store the last claim
+        self._claim: tuple[int, int, float] | None = None  # writer, after, time of the first try
+        self._refused = False  # the last claim failed, though the engine may answer reads
         self._short_since: float | None = None
-        self._failures = 0  # starts that failed before this one
-        self._failures_reported = 0  # sequence of the last one
-        self._unread_since: float | None = None  # when the log did not give its last entries
-        self._unread = 0  # how many they are, once that is no delay
+        self._failures = 0  # consecutive failed starts before this one
+        self._failures_reported = 0  # sequence of the last RELEASE reported
+        self._unread_since: float | None = None  # since when `read` does not return the last entries
+        self._unread = 0  # number of these entries, after `MAX_SHORT_LOG`
         self._lag = (0, 0, 0.0)
-        self._missing = 0  # entries that the copy has not got, as reported
-        self._looks = (0, 0)  # that number at the last look, and how many looks have found it
+        self._missing = 0  # reported number of entries that the copy lacks
+        self._looks = (0, 0)  # that number at the last check, and consecutive checks with this number
         self._check_asked_at, self._check_interval, self._checks = -inf, CHECK_INTERVAL, 0
         # active
-        self._check = CHECK  # what is to be done: CHECK, REPAIR or nothing
+        self._check = CHECK  # the next comparison: CHECK, REPAIR or none
         self._leader = ""
         self._beaten_at = 0.0
         self._touched: float | None = None
@@ -329,15 +332,15 @@ class Node:
     # ---- for any thread
 
     def is_fresh(self) -> bool:
-        """This broker is active and has stored something lately: no other may be active yet. Cheap."""
+        """Return whether this broker is active and has stored an append recently: no other can be active yet. Cheap."""
         return self._role in ACTIVE_ROLES and self._clock() - self.log.stored_at < self._freshness
 
     def touch(self) -> None:
-        """The reactor runs, and so does the disk. It must be called again within 5 s, else the broker stops to beat."""
+        """Report that the reactor and the disk run. Without another call within 5 s the broker stops its beats."""
         self._touched = self._clock()
 
     def mark_ready(self) -> None:
-        """The broker has recovered and accepts clients; from now on `touch` is needed."""
+        """Report that the broker has recovered and accepts clients. From now on it must call `touch`."""
         self.touch()
         if self._takeover is not None:
             seconds = self._clock() - self._claimed_at
@@ -345,11 +348,11 @@ class Node:
             log.info("ready %.1f s after the takeover", seconds)
 
     def status(self) -> NodeStatus:
-        """How it is now, without a question to the engine."""
+        """Return the current state, without a request to the engine."""
         active = self._role in ACTIVE_ROLES
         beat = self._identity if active else self._beat
         if beat is not None and beat.reason and not active:
-            beat = None  # it was released
+            beat = None  # the broker of the beat has released the log
         entries, size, seconds = (0, 0, 0.0) if active else self._lag
         return NodeStatus(
             role=self._role,
@@ -379,7 +382,7 @@ class Node:
         )
 
     def lose(self, reason: str) -> None:
-        """This broker cannot stay what it is: no append succeeds any more, and `on_lost` is called, once."""
+        """End the role of this broker: later appends fail, and `NodeCallbacks.on_lost` is called, once."""
         with self._guard:
             if self._role in (Role.FENCED, Role.FAILED, Role.RELEASED):
                 return
@@ -391,10 +394,10 @@ class Node:
         self._callbacks.on_lost(reason, EXIT_NOT_ACTIVE if was_active else 1)
 
     def release(self, reason: str = "stopped", successor: str = "") -> bool:
-        """Append RELEASE, so that a standby takes over at once; returns whether it is stored.
+        """Append RELEASE, so that a standby takes over at once. Returns whether it is stored.
 
-        With the reason `START_FAILED` those that are next wait the longer, the more starts have failed in a row.
-        It blocks for the seconds of one append. Nothing is appended after it, stored or not.
+        With the reason `START_FAILED` standbys wait longer with each consecutive failure. Blocks for the seconds of one
+        append. Later appends are refused even if the RELEASE is not stored.
         """
         with self._guard:
             if self._role not in ACTIVE_ROLES:
@@ -422,7 +425,7 @@ class Node:
     # ---- the state machine
 
     def step(self) -> float:
-        """Do what is due; returns the seconds until the next step."""
+        """Do what is due. Returns the seconds until the next step."""
         try:
             match self._role:
                 case Role.CONNECTING:
@@ -455,7 +458,7 @@ class Node:
             return True
 
     def _wait_for(self, fault: str) -> None:
-        """Report what is waited for, at first and then once a minute."""
+        """Log why the broker waits, at first and then once a minute."""
         now = self._clock()
         if self._waiting_since is None:
             self._waiting_since, self._reported_at = now, -inf
@@ -500,7 +503,7 @@ class Node:
         self._jitter = self._random.uniform(0, JITTER)
 
     def _note_answer(self) -> None:
-        """The engine has answered. Time counts that was observed without a gap."""
+        """Record an answer of the engine. Only time without an outage counts as answered."""
         now = self._clock()
         if self._answered is None or now - self._answered > self._read_wait + SLOW_ANSWER:
             self._answering = 0.0
@@ -524,7 +527,7 @@ class Node:
         return 0.0 if self._read_wait else self._due_in(BEAT_INTERVAL / 5)
 
     def _due_in(self, most: float) -> float:
-        """Seconds until this standby may take over if there is no entry, at most ``most``."""
+        """Return the seconds until this standby may take over if no entry arrives, at most ``most``."""
         silence = self._clock() - self._silent_since
         due = max(self._timing.takeover_timeout + self._jitter - silence, AFTER_OUTAGE - self._answering)
         return min(most, max(due, 0.01)) if most else 0.0
@@ -534,10 +537,10 @@ class Node:
         self._copy.apply(entries)
         self._unread_since = None
         self._tail, self._refused = entries[-1], False
-        if self._copy.sequence < entries[-1].sequence:  # it begins anew
+        if self._copy.sequence < entries[-1].sequence:  # the copy was discarded
             self._begin_rebuild()
         elif self._rebuilding:
-            # A part of a log has gaps, and the number of its entries is not known: sequences are counted.
+            # A part of a log has gaps, and the number of its entries is unknown: count sequences.
             self._rebuilt_entries += self._copy.sequence - before if not self._rebuild_bytes else len(entries)
             self._rebuilt_bytes += sum(len(entry.change.data) for entry in entries)
         self._waits_no_more()
@@ -568,7 +571,7 @@ class Node:
         self._measure_rebuild(self.log.status())
 
     def _measure_rebuild(self, status: LogStatus) -> None:
-        """How much is to be applied, from the copy's sequence to the end of the log."""
+        """Measure the entries and bytes between the copy's sequence and the end of the log."""
         self._rebuilt_entries = self._rebuilt_bytes = 0
         whole = not self._copy.sequence
         self._rebuild_bytes = status.bytes if whole else 0
@@ -577,7 +580,6 @@ class Node:
         self._reported_at = self._clock()
 
     def _end_rebuild(self) -> None:
-        """All is applied that was there when the rebuild began, or there is nothing more."""
         if self._rebuilding:
             self._rebuilding = False
             log.info("the local copy is up to date at entry %d", self._copy.sequence)
@@ -606,20 +608,20 @@ class Node:
         self._lag = (behind, size, seconds)
 
     def _look_for_losses(self, last: int) -> None:
-        """Whether the copy has all entries of its files. Behind the end of the log files may be removed already."""
+        """Check whether the copy lacks entries. Behind the end of the log, they may be purged with their file."""
         if self._copy.sequence >= last:
             self._unread = 0
         missing = 0 if self._rebuilding else self._unread or self._copy.missing
         self._looks = (missing, self._looks[1] + 1 if missing == self._looks[0] else 1)
         if not missing:
             if self._missing and not self._rebuilding:
-                log.info("the local copy is complete: no entry is missing any more")
+                log.info("the local copy is complete: no entry is missing")
                 self._missing = 0
         elif self._looks[1] >= LOOKS:
             self._report_missing(missing)
 
     def _report_missing(self, missing: int) -> None:
-        """The copy lacks entries that the log has lost: have the active broker write them again, if there is one."""
+        """Report entries that the log has lost, and request them from the active broker or the leader of the engine."""
         if not self._missing:
             log.error(
                 "the replicated log, or the node that it is read from, has lost entries: %d or more are missing in the "
@@ -635,7 +637,7 @@ class Node:
         self._checks += 1
         if self._checks % 2:
             self.log.request(CHECK if self._checks == 1 else REPAIR, "")
-        else:  # what was written again has come by now; the rest is on other nodes, or a removal is lost
+        else:  # rewritten entries have arrived; for others, other nodes may have them, or a removal is lost
             self._check_interval = min(2 * self._check_interval, MAX_CHECK_INTERVAL)
             self.log.read_from_leader()
             self._copy.restart(
@@ -657,7 +659,7 @@ class Node:
     # ---- takeover
 
     def _takeover_reason(self) -> str:
-        """Why this standby, which has read all entries, takes over now; empty: it does not."""
+        """Return why this standby, which has read all entries, takes over now; empty if it does not."""
         if self._copy.sequence == 0 and self.log.last_status and self.log.last_status.last == 0:
             return "the log is empty"
         silence = self._clock() - self._silent_since
@@ -695,7 +697,7 @@ class Node:
             self._answered = None
             return 0.0
         after = self._copy.sequence
-        if status.last > after:  # what was read from lags behind the engine's leader
+        if status.last > after:  # the node that was read lags behind the engine's leader
             self._begin_silence()
             if self._unread_since is None:
                 self._unread_since = self._clock()
@@ -739,7 +741,7 @@ class Node:
             sequence = self.log.claim(writer, after, change)
         except LogFull:
             self._claim = None
-            self._keep_beats(1)  # a claim needs no more room than some of them
+            self._keep_beats(1)  # a claim fits into the space of some beats
             raise
         self._claim, self._refused = None, False
         self._begin_silence()
@@ -749,7 +751,7 @@ class Node:
         self.log.stored_at = min(self.log.stored_at, began)
         self.log.contents = contents
         self._copy.apply([LogEntry(sequence, 0, writer, 0, change)])
-        if not self._become(Role.ACTIVE, Role.STANDBY):  # it was stopped meanwhile
+        if not self._become(Role.ACTIVE, Role.STANDBY):  # `release` was called meanwhile
             self._append_release("stopped", "")
             return BEAT_INTERVAL
         self._takeovers += 1
@@ -762,7 +764,7 @@ class Node:
         return 0.0
 
     def _find_claim(self, entries: Sequence[LogEntry]) -> float:
-        """After a claim without an answer: take it up if it was stored and nothing came after it."""
+        """Complete a claim without an answer if it was stored and is the last entry."""
         assert self._claim is not None
         writer, after, began = self._claim
         if entries[-1].writer == writer:
@@ -775,7 +777,7 @@ class Node:
     def _stay_active(self) -> float:
         self._check_suspended()
         now = self._clock()
-        if self.log.busy and now - self._asked_at < MAX_BUSY:  # an append is as good as a beat, and as bad
+        if self.log.busy and now - self._asked_at < MAX_BUSY:  # an append in progress replaces the beat
             return BEAT_INTERVAL / 5
         if self._reactor_runs(now) and (
             now - self.log.stored_at >= BEAT_INTERVAL or now - self._beaten_at >= MAX_BEAT_INTERVAL
@@ -788,7 +790,8 @@ class Node:
         if now - self._status_tried_at >= STATUS_INTERVAL:
             self._status_tried_at = now
             leader = self.log.status().leader
-            if leader and self._leader and leader != self._leader:  # it may not have what the one before had
+            # the new leader may lack entries of the old one
+            if leader and self._leader and leader != self._leader:
                 self._check = self._check or CHECK
             self._leader = leader or self._leader
             if len(self._beats) > KEPT_BEATS + PURGED_BEATS:
@@ -806,7 +809,7 @@ class Node:
         try:
             sequence = self.log.append_beat(self._identity)
         except LogFull:
-            self._keep_beats(1)  # their room is enough for the next one
+            self._keep_beats(1)  # the space of the purged beats is enough for the next one
             raise
         self._beaten_at = self._clock()
         self._beats.append(sequence)
@@ -845,14 +848,14 @@ class Node:
                 log.warning("request %r ignored: unknown", request)
 
     def _keep_beats(self, kept: int) -> None:
-        """Purge all but the latest beats; the newest one says what is in the log."""
+        """Purge all but the latest beats: the newest one has the contents of the log."""
         if len(self._beats) >= kept:
             self.log.purge(BEATS, self._beats[-kept] - 1)
             while len(self._beats) > kept:
                 self._beats.popleft()
 
     def close(self) -> None:
-        """Disconnect. Called when no thread steps any more, and none writes files."""
+        """Disconnect. The caller has stopped the thread of `step`, and all writes of files."""
         try:
             if self._role is not Role.CONNECTING and self._role is not Role.FAILED:
                 self._copy.close(clean=self._role is not Role.FENCED)
@@ -862,14 +865,14 @@ class Node:
 
 
 def rebuild_percent(status: NodeStatus) -> int:
-    """How much of its entries a standby has applied: 99 at most until it has reached the end of the log."""
+    """Return the percentage of entries that a standby has applied, at most 99 before it reaches the end of the log."""
     if not status.rebuilding:
         return 100
     return min(100 * status.rebuilt_entries // max(status.rebuild_entries, 1), 99)
 
 
 def rebuild_text(status: NodeStatus) -> str:
-    """How far a rebuilding standby is."""
+    """Return the progress of a rebuilding standby as text."""
     unit, name = (1e9, "GB") if status.rebuild_bytes >= 1e9 else (1e6, "MB")
     size = f"{status.rebuilt_bytes / unit:.1f}"
     if status.rebuild_bytes:
@@ -889,7 +892,7 @@ class NodeThread:
         self._thread.start()
 
     def stop(self, timeout: float = 10.0) -> None:
-        """Stop stepping, then disconnect. A step that is under way is waited for, at most so many seconds."""
+        """Stop stepping, then disconnect. Waits at most ``timeout`` seconds for a step in progress."""
         self._stopped.set()
         self._thread.join(timeout)
         if not self._thread.is_alive():

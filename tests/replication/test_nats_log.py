@@ -246,9 +246,9 @@ def test_stream_that_is_made_anew_is_fatal(opened, settings, cluster):
     append(log, write(0))
     cluster.api(f"STREAM.DELETE.{settings.stream}")
     create_log(settings, -1)
-    with pytest.raises(UnsafeLog, match="made anew"):
+    with pytest.raises(UnsafeLog, match="created again"):
         append(log, write(1))
-    with pytest.raises(UnsafeLog, match="made anew"):
+    with pytest.raises(UnsafeLog, match="created again"):
         standby.claim(8, 0, CLAIM)
     assert opened().status().last == 0
 

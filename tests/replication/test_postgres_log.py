@@ -375,7 +375,7 @@ def test_log_made_anew_is_noticed(pair, database, opened):
         log.append([write(b"one")])
     assert create_postgres_log(database).identity != before.identity
     for use in (lambda: log.append(()), lambda: log.read(1, 0), log.status):
-        with pytest.raises(UnsafeLog, match="made anew"):
+        with pytest.raises(UnsafeLog, match="created again"):
             use()
     execute(pair, database, "DROP TABLE stompring_logs")
     with pytest.raises(LogMissing, match="no tables"):
