@@ -1,8 +1,8 @@
-"""Page files: their names, their footer, and reading one without a footer.
+"""Page files: their names, their footer, and the scan of a file without a footer.
 
-For each message the footer has one byte, its *kind*: priority + 1, with `DURABLE_BIT` for a durable message and
-`SCHEDULED_BIT` for one that was sent with a due time. Which queues a message belongs to is a bitmap for each queue,
-left out where all messages are its own. Only durable queues are listed.
+The footer has one byte for each message, its *kind*: priority + 1, with `DURABLE_BIT` for a durable message and
+`SCHEDULED_BIT` for a message that was sent with a due time. A bitmap for each durable queue has the messages of the
+queue, and is left out if the queue has all messages. The footer does not list other queues.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from .record import (
 from .segment import HEADER, Footer, SegmentScan, record_end
 from .writer import Writer
 
-#: Holds the name of the address a directory is of.
+#: The file in a directory of pages with the name of its address.
 ADDRESS_FILE = "address.txt"
 
 #: The suffix of a damaged page file that was set aside.
 SET_ASIDE = ".invalidPage"
 
-#: A page file by its number, set aside or not.
+#: The name of a page file: its number, and a suffix if it was set aside.
 PAGE_NAME = re.compile(r"(\d{9,})\.page(?:(\.invalidPage)(?:\.\d+)?)?")
 
 DIRECTORY_NAME = re.compile(r"(\d{9,})(?:-\d+)?")
 
 
 def page_path(directory: Path, number: int) -> Path:
-    """Where page ``number`` is."""
+    """Return the path of page ``number``."""
     return directory / f"{number:09d}.page"
 
 
 def directory_number(path: Path) -> int:
-    """The number of the address that a directory is of."""
+    """Return the number of the address of a directory, 0 without one."""
     match = DIRECTORY_NAME.fullmatch(path.name)
     return int(match[1]) if match else 0
 
 
 def set_aside(writer: Writer, path: Path) -> None:
-    """Keep a damaged file under a name that no broker reads."""
+    """Rename a damaged file to a name that no broker reads."""
 
     def rename(files: Files) -> None:
         if path.name in files.names(path.parent):
@@ -68,13 +68,14 @@ def set_aside(writer: Writer, path: Path) -> None:
     writer.run_task(rename)
 
 
-#: soonest expiry and due time (epoch ms, 0 for none), greatest transaction, queues, kinds (1 where all are equal,
-#: else one for each message); then the kinds, u8 each; then for each durable queue a `PAGE_MEMBER`
+#: soonest expiry and due time (epoch ms, 0 for none), greatest transaction, number of queues, number of kinds (1 if all
+#: are equal, else one for each message); then the kinds, u8 each; then for each durable queue a `PAGE_MEMBER`
 PAGE_FOOTER = Struct("<QQQII")
-#: queue, its messages; unless it has all of them a bitmap follows, the lowest bit of the first byte for the first one
+#: queue, number of its messages; unless it has all of them a bitmap follows, the lowest bit of the first byte for the
+#: first
 PAGE_MEMBER = Struct("<II")
 
-#: Bits of a kind beside priority + 1.
+#: Bits of a kind in addition to priority + 1.
 DURABLE_BIT, SCHEDULED_BIT = 0x80, 0x40
 
 _FROM_DIGITS = bytes(255 if byte == ord("1") else 0 for byte in range(256))
@@ -82,21 +83,23 @@ _TO_DIGITS = bytes(ord("1") if byte else ord("0") for byte in range(256))
 
 
 class PageColumns:
-    """Columns of a page: one entry for each of its messages."""
+    """The columns of a page, with one entry for each message."""
 
     def __init__(self) -> None:
-        self.starts = array("I")  # where their records begin
+        self.starts = array("I")  # offsets of the records
         self.numbers = array("Q")
         self.timestamps = array("Q")
         self.kinds = bytearray()
-        self.memberships: list[tuple[int, bytes]] = []  # from which message on which queues, as packed ids
-        self.passing: set[int] = set()  # queues that are not durable: nothing of theirs outlives the broker
+        # index of the first message with these queues, and their packed ids
+        self.memberships: list[tuple[int, bytes]] = []
+        # queues that are not durable: their messages do not outlive the broker
+        self.passing: set[int] = set()
         self.soonest_expiry = 0
         self.soonest_due = 0
         self.greatest_transaction = 0
 
     def footer(self, address: int) -> Footer:
-        """The footer of the page with these messages."""
+        """Return the footer of the page with these messages."""
         numbers, timestamps = self.numbers, self.timestamps
         return Footer(
             self.starts,
@@ -127,7 +130,7 @@ class PageColumns:
         return b"".join(parts)
 
     def masks(self) -> dict[int, bytearray]:
-        """For each durable queue, by number, 255 for each message that is its own and 0 for others."""
+        """Return a mask for each durable queue, by number: 255 for each message of the queue, 0 for others."""
         count = len(self.kinds)
         masks: defaultdict[int, bytearray] = defaultdict(lambda: bytearray(count))
         stops = [*(first for first, _ in self.memberships[1:]), count]
@@ -138,7 +141,7 @@ class PageColumns:
         return masks
 
     def summary(self) -> PageSummary:
-        """The same as one would read it from the footer."""
+        """Return the summary that the footer would give."""
         summary = PageSummary.of(self.footer(0))
         assert summary is not None
         return summary
@@ -146,11 +149,11 @@ class PageColumns:
 
 @dataclass(slots=True)
 class PageSummary:
-    """What is known of a page's messages without reading them."""
+    """The contents of a page as its footer has them."""
 
     count: int
-    kinds: bytes  # one for each message, or one for all
-    members: dict[int, bytes | None]  # by queue: 255 for each message that is its own; None where all are
+    kinds: bytes  # a kind for each message, or a single kind for all messages
+    members: dict[int, bytes | None]  # masks by queue, see `PageColumns.masks`; None for all messages
     soonest_expiry: int
     soonest_due: int
     greatest_transaction: int
@@ -159,7 +162,7 @@ class PageSummary:
 
     @classmethod
     def of(cls, footer: Footer) -> PageSummary | None:
-        """From a page's footer, None where its last part does not make sense."""
+        """Return the summary of a page's footer, None if the page's part of the footer is malformed."""
         count, data = len(footer.starts), footer.more
         try:
             expiry, due, transaction, queues, kinds = PAGE_FOOTER.unpack_from(data)
@@ -184,7 +187,7 @@ class PageSummary:
         return cls(count, of_all, members, expiry, due, transaction, least, greatest)
 
     def states(self, queue: int) -> bytearray:
-        """What a durable queue has here after a restart (see `Cursor.states`): its durable messages."""
+        """Return the states of a durable queue after a restart (see `Cursor.states`): those of its durable messages."""
         states, mask = self.kinds.translate(_STATES), self.members[queue]
         if len(states) == 1:
             states *= self.count
@@ -194,31 +197,31 @@ class PageSummary:
         return bytearray(both.to_bytes(self.count, "little"))
 
     def durable_counts(self) -> dict[int, int]:
-        """How many durable messages of the page entered each durable queue."""
+        """Return the number of durable messages of the page for each durable queue."""
         counts = {queue: self.count - self.states(queue).count(0) for queue in self.members}
         return {queue: count for queue, count in counts.items() if count}
 
 
-#: The states of messages in durable queues, by kind.
+#: The state of a message in a durable queue, by its kind.
 _STATES = bytes(
     0 if not kind & DURABLE_BIT else TIMED if kind & SCHEDULED_BIT else kind & 0x0F for kind in range(256)
 )
 
 
 def pack_bits(mask: bytes | bytearray) -> bytes:
-    """A bit for each byte, set where that is not 0; the lowest bit of the first byte for the first."""
+    """Pack a mask into bits, set for bytes that are not 0; the lowest bit of the first byte is for the first byte."""
     digits = mask.translate(_TO_DIGITS)[::-1]
     return int(digits or b"0", 2).to_bytes((len(mask) + 7) // 8, "little")
 
 
 def unpack_bits(bits: bytes, count: int) -> bytes:
-    """255 for each bit that is set, 0 for others."""
+    """Return 255 for each set bit, 0 for others: the inverse of `pack_bits`."""
     number = int.from_bytes(bits, "little")
     return f"{number:0{count}b}"[::-1][:count].encode().translate(_FROM_DIGITS)
 
 
 def describe_loss(lost: Mapping[str, int] | None, *, more: bool = False) -> str:
-    """Lost messages by queue, as text; None: unknown, ``more``: there may be others."""
+    """Describe lost messages by queue. None: unknown. ``more``: others may be lost as well."""
     if lost is None:
         return "all, number unknown"
     each = ", ".join(f"{count} of queue {name}" for name, count in sorted(lost.items()))
@@ -227,7 +230,7 @@ def describe_loss(lost: Mapping[str, int] | None, *, more: bool = False) -> str:
     return each or "none"
 
 
-#: How payloads of pages may begin: a message with any flags and a priority, a binding, a name, a footer.
+#: The beginnings of payloads in pages: a message with any flags and a priority, a binding, a name, a footer.
 _BEGINNING = re.compile(
     rb"\x01[\x00-\x0f][\x00-\x09]|\x09[\x01\x02]\x00\x00|\x0a[\x01\x02][\x00\x01]\x00|\x0b\x00\x00\x00",
     re.DOTALL,
@@ -237,10 +240,9 @@ _FRAME = PREFIX.size
 
 
 class Gap(NamedTuple):
-    """Bytes that cannot be read. ``before`` is the number of messages before them, whose places are known.
+    """Unreadable bytes between two valid records. ``before``: number of messages before them, whose indexes are known.
 
-    ``keeps_place`` says that a message was lost there, which has the place behind those; ``sure`` that it was no
-    more than one record.
+    ``keeps_place``: a message was lost in the gap, and has the index ``before``. ``sure``: the gap is one record.
     """
 
     at: int
@@ -252,21 +254,23 @@ class Gap(NamedTuple):
 
 
 class PageScan(SegmentScan):
-    """The messages of a page's bytes. It does not need the footer.
+    """The messages in the bytes of a page. The scan does not need the footer.
 
-    ``end`` is where the last good record ended. What is behind it is in ``tail``, the reason why it cannot be read,
-    empty where there is nothing; ``gaps`` are before it.
+    ``end``: end of the last valid record. ``tail``: why the bytes after it are unreadable, empty if there are none.
+    ``gaps``: unreadable bytes before ``end``.
     """
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data, min(HEADER.size, len(data)))
         self.footer = None
         self.contents = PageColumns()
-        self.transactions: list[tuple[int, int]] = []  # index, number, where there is one
+        # index of a message, and number of its transaction if it has one
+        self.transactions: list[tuple[int, int]] = []
         self.address = 0
-        self.name: str | None = None  # of the address
-        self.queues: dict[int, str] = {}  # names of durable ones
-        self.bindings: dict[tuple[int, int], dict[str, Any]] = {}  # as in `Replay`, of what was new then
+        self.name: str | None = None  # name of the address
+        self.queues: dict[int, str] = {}  # names of durable queues
+        # as in `Replay`, for addresses and queues that were new
+        self.bindings: dict[tuple[int, int], dict[str, Any]] = {}
         self.gaps: list[Gap] = []
         self.tail = ""
         self.footer_begun = False
@@ -281,7 +285,7 @@ class PageScan(SegmentScan):
         self.end = at
 
     def _skip(self, at: int, reason: str, incomplete: bool) -> int:
-        """Go on with the first good record behind ``at``."""
+        """Continue with the first valid record after ``at``."""
         stop = next_record(self.data, at + 1)
         if stop >= 0:
             self._gap(at, stop, reason)
@@ -291,10 +295,10 @@ class PageScan(SegmentScan):
         return len(self.data)
 
     def _gap(self, at: int, stop: int, reason: str) -> None:
-        """Note what cannot be read between two good records; keep the place of a message."""
+        """Add a gap between two valid records. Keeps an index for a message that may be in it."""
         begin = at + _FRAME
         length = PREFIX.unpack_from(self.data, at)[0]
-        # as the record itself says
+        # the size that the record itself has
         message_length = -1
         if begin + MESSAGE.size <= len(self.data):
             message_length = StoredMessage(self.data, begin).size
@@ -308,11 +312,11 @@ class PageScan(SegmentScan):
             contents.starts.append(at)
             contents.numbers.append(contents.numbers[-1] if before else 0)
             contents.timestamps.append(contents.timestamps[-1] if before else 0)
-            contents.kinds.append(0)  # of no queue
+            contents.kinds.append(0)  # a message without queues
             self._members(before, b"")
 
     def cut(self, gap: Gap) -> None:
-        """Leave out what begins with a gap, as if the file ended before it."""
+        """Drop everything after the beginning of a gap, as if the file ended there."""
         contents, count = self.contents, gap.before
         for column in (contents.starts, contents.numbers, contents.timestamps, contents.kinds):
             del column[count:]
@@ -327,7 +331,6 @@ class PageScan(SegmentScan):
             memberships.append((index, ids))
 
     def _record(self, begin: int, end: int) -> None:
-        """Take a good record in."""
         data = self.data
         kind = data[begin]
         if kind == Kind.MESSAGE:
@@ -377,7 +380,7 @@ class PageScan(SegmentScan):
 
 
 def transactions_at(data: bytes, starts: Iterable[int]) -> list[tuple[int, int]]:
-    """Index and number of the messages, of those that begin at ``starts``, that were sent in a transaction."""
+    """Return index and transaction of the messages at ``starts`` that were sent in a transaction."""
     found = []
     for index, at in enumerate(starts):
         end, reason = record_end(data, at, len(data))
@@ -389,7 +392,7 @@ def transactions_at(data: bytes, starts: Iterable[int]) -> list[tuple[int, int]]
 
 
 def next_record(data: bytes, at: int) -> int:
-    """Where the first good record at or after a position begins, -1 where there is none."""
+    """Return the offset of the first valid record at or after ``at``, -1 if there is none."""
     match = _BEGINNING.search(data, at + _FRAME)
     while match is not None:
         start = match.start() - _FRAME

@@ -1,7 +1,7 @@
-"""Page recovery: which messages the page files still hold at start, with what the journal recorded of them.
+"""Page recovery: at start, the messages in the page files and their state by the records of the journal.
 
-A complete page is known by its footer alone. The one that was being written is read, truncated where its end is torn,
-and completed; new messages go to a new one. Only durable messages of durable queues survive a restart.
+A complete page is restored from its footer alone. The page that was being written is read, truncated behind its last
+complete record, and sealed; new messages go to a new page. Only durable messages of durable queues survive a restart.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def _queues_in(scan: PageScan, gap: Gap) -> tuple[int, ...]:
-    """The queues of a damaged message, where they can be made out."""
+    """Return the queues of a damaged durable message, as far as they are readable."""
     begin, data = gap.at + PREFIX.size, scan.data
     if gap.stop - begin < MESSAGE.size:
         return ()
@@ -52,35 +52,32 @@ def _queues_in(scan: PageScan, gap: Gap) -> tuple[int, ...]:
     return stored.queue_ids()
 
 
-#: Bytes of a page that have its header, the name of its address, and its description where that was new.
+#: Bytes of a page with its header, the name of its address, and the description of an address that was new.
 FRONT_BYTES = 16_384
 
 
 class PageRecovery:
-    """One start. Queues and addresses that the journal knows are there already."""
+    """The page recovery of one start. The queues and addresses of the journal exist already."""
 
     def __init__(self, paging: Paging, recovery: Recovery, broker: Broker) -> None:
         replay = recovery.replay
-        self._last_address = 0  # the greatest number in the names of directories
+        self._last_address = 0  # the highest number in the names of directories
         self._paging = paging
         self._files = paging.writer.files
         self._broker = broker
         self._recovery = recovery
-        self._queues = recovery.queues  # the durable ones, by number
+        self._queues = recovery.queues  # durable queues by number
         self._facts = facts = PageRecords(replay.page_records)
-        # transactions with smaller numbers are complete; without a journal all are
+        # Transactions with smaller numbers are complete. Without a journal, all are.
         self._sure_before = replay.complete_transaction if replay.segments else 1 << 64
         self._replay = replay
-        self._seen_files: set[int] = set()  # pages that were found, be it damaged
+        self._seen_files: set[int] = set()  # pages with a file, damaged ones included
         self.last_page = max([replay.next_page - 1, *[page for _, page in facts.segments]])
         self._found: dict[Address, tuple[list[Path], list[tuple[int, Path]]]] = {}
-        self._undescribed: set[Address] = set()  # of which there is no more than a directory
+        self._undescribed: set[Address] = set()  # addresses known only by their directory
 
     def run(self) -> None:
-        """Bring back what is there, into `Paging.recovered`.
-
-        Raises `StoreError` where the paging directory cannot be used.
-        """
+        """Restore all pages into `Paging.recovered`. Raises `StoreError` if the paging directory cannot be used."""
         paging, journal = self._paging, self._recovery.journal
         paging.clock = paging.reads.clock = self._broker.clock
         directory = paging.directory
@@ -136,7 +133,7 @@ class PageRecovery:
             except OSError as fault:
                 self._seen_files.add(number)
                 if page.file is None and not twice:
-                    self._keep_file(page)  # it stays where it is: the next start may be able to read it
+                    self._keep_file(page)  # the file stays: the next start may be able to read it
                 self._report_all(number, path, fault.strerror or str(fault))
         if pages.empty:
             for directory in directories:
@@ -153,14 +150,14 @@ class PageRecovery:
             extra={"address": address.name},
         )
 
-    # ---- whose pages
+    # ---- the address of a directory
 
     def _address(self, directory: Path, files: list[tuple[int, Path]]) -> Address:
         name = self._name(directory, files)
         address = self._broker.directory.addresses.get(name)
         if address is not None:
             return address
-        # one that was new when its first page was written is described by that page
+        # the first page of a new address describes the address
         for _, path in files:
             for (what, number), description in self._front(path).bindings.items():
                 if what == ADDRESS and description.get("name") == name:
@@ -172,14 +169,14 @@ class PageRecovery:
         return address
 
     def _front(self, path: Path) -> PageScan:
-        """What the beginning of a page says; nothing where it cannot be read."""
+        """Scan the beginning of a page. The scan is empty if the file cannot be read."""
         try:
             return PageScan(self._files.read(path, 0, FRONT_BYTES))
         except OSError:
             return PageScan(b"")
 
     def _name(self, directory: Path, files: list[tuple[int, Path]]) -> str:
-        """The name of an address: as its file says, or else as its pages do, or else what its number is known for."""
+        """Return the name of an address: from its file, else from its pages, else from the journal by its number."""
         try:
             name = self._files.read(directory / ADDRESS_FILE).decode("utf-8", "surrogateescape").strip()
         except OSError:
@@ -258,7 +255,7 @@ class PageRecovery:
         journal.next_message = max(journal.next_message, summary.greatest_number + 1)
         journal.next_queue = max(journal.next_queue, max(summary.members, default=0) + 1)
         journal.next_transaction = max(journal.next_transaction, summary.greatest_transaction + 1)
-        # messages of transactions that were never committed
+        # messages of transactions without a commit
         unsure = [
             index
             for index, transaction in transactions
@@ -269,7 +266,7 @@ class PageRecovery:
     def _not_a_page(self, page: Page, fault: str, last: bool) -> None:
         path, writer = page.path, self._paging.writer
         begun = page.bytes < HEADER.size and MAGIC.startswith(self._files.read(path)[: len(MAGIC)])
-        nobodys = page.number in self._replay.removed_pages  # and the broker died before its file was
+        nobodys = page.number in self._replay.removed_pages  # the broker died before it removed the file
         if begun and (nobodys or (last and page.number not in self._facts.ends)):
             log.warning("%s: removed incomplete page file", path)
             self._give_up(page.number, lambda: writer.run_task(lambda files: files.remove(path)))
@@ -281,10 +278,10 @@ class PageRecovery:
         self._give_up(page.number, lambda: set_aside(self._paging.writer, page.path))
 
     def _give_up(self, number: int, call: Callable[[], None]) -> None:
-        """``call`` removes or renames a page file, once the journal has no live record of it.
+        """Call ``call``, which removes or renames a page file, when the journal has no live record of the file.
 
-        So it waits for the record that the file is gone. A file without a record goes before anything
-        is written: at the next start it would not be known that it was begun at the very end.
+        That is when the record of the removal is synced. A file without a record is removed before anything is written:
+        the next start could not know that it was created at the very end.
         """
         if number in self._replay.page_files:
             self._forget_file(number)
@@ -292,10 +289,10 @@ class PageRecovery:
         else:
             call()
 
-    # ---- files as the journal knows them
+    # ---- records of page files
 
     def _keep_file(self, page: Page) -> PageFileRecord:
-        """Give a page file a record in the journal."""
+        """Adopt the record of a page file in the journal, or add one."""
         known, journal = self._replay.page_files.get(page.number), self._recovery.journal
         address = directory_number(page.path.parent) if known is None else known.address
         page.file = file = PageFileRecord(journal, address, page.number)
@@ -315,7 +312,7 @@ class PageRecovery:
             journal.update(file)
 
     def _report_all(self, number: int, path: Path, reason: str) -> None:
-        """All that was left in a page is lost."""
+        """Report that all unsettled messages of a page are lost."""
         known = self._replay.page_files.get(number)
         lost: dict[str, int] | None = None
         if known is not None and known.shares is not None:
@@ -326,14 +323,14 @@ class PageRecovery:
                 if queue in queues
             }
         elif number in self._replay.removed_pages:
-            lost = {}  # nothing was left in it
+            lost = {}  # all its messages were settled
         self._paging.report_loss(path, reason, lost)
 
     def _page_states(self, page: Page, summary: PageSummary, unsure: list[int]) -> None:
         pages = page.pages
         pages.add(page)
         pages.bytes += page.bytes
-        removed = page.number in self._replay.removed_pages  # and the broker died before its file was
+        removed = page.number in self._replay.removed_pages  # the broker died before it removed the file
         for number in () if removed else summary.members:
             states = summary.states(number)
             for first, length in self._facts.settled.get((number, page.number), ()):
@@ -342,7 +339,7 @@ class PageRecovery:
                     states[first:stop] = bytes(stop - first)
             queue = self._queues.get(number)
             if queue is None:
-                for index in unsure:  # what was not committed makes no queue
+                for index in unsure:  # uncommitted messages do not bring back a queue
                     states[index] = 0
                 if any(states):
                     queue = self._lost_queue(page, number)
@@ -383,7 +380,7 @@ class PageRecovery:
         page_state.compress_states()
 
     def _end(self, page: Page, number: int, states: bytearray) -> None:
-        """A queue that is deleted: that it has nothing here must be known as long as there is the page."""
+        """Record that a deleted queue has nothing in a page; the record stays as long as the page."""
         left = len(states) - states.count(0)
         if left and (QUEUE, number) not in self._replay.ended:
             log.warning(
@@ -398,7 +395,7 @@ class PageRecovery:
             self._recovery.adopt(ended, segment)
 
     def _lost_queue(self, page: Page, number: int) -> Queue | None:
-        """A queue that still has something here, though the journal has lost what it was, or never had it."""
+        """Return a queue whose definition the journal lost or never had, None if it was deleted or has no name."""
         recovery = self._recovery
         scan = PageScan(self._files.read(page.path))
         for each, name in scan.queues.items():
@@ -416,7 +413,7 @@ class PageRecovery:
     # ---- pages without a footer
 
     def _repair(self, page: Page, file: PageFileRecord, scan: PageScan, last: bool) -> None:
-        """Continue with the readable messages of a page. ``file`` is its record, ``last``: it was being written."""
+        """Continue with the readable messages of a page. ``file``: its record. ``last``: it was being written."""
         if last:
             self._cut(page, scan)
         page.starts, page.end = scan.contents.starts, scan.end
@@ -430,7 +427,7 @@ class PageRecovery:
                 lost, more = self._lost_shares(page, scan, file.shares), False
             self._paging.report_loss(page.path, "; ".join(faults), lost, more=more)
         if scan.tail and faults:
-            return  # bytes after the last valid record stay
+            return  # keep the unreadable bytes after the last valid record
         if page.bytes > scan.end and not scan.footer_begun:
             log.warning(
                 "%s: the last %d bytes of an incomplete write are truncated",
@@ -441,7 +438,7 @@ class PageRecovery:
             self._complete(page, scan)
 
     def _cut(self, page: Page, scan: PageScan) -> None:
-        """What follows a gap was never safe, where nothing of it is durable: a crash has left holes in it."""
+        """Drop everything from a gap on if no durable message follows: a crash left it in unsynced bytes."""
         if not scan.gaps:
             return
         contents = scan.contents
@@ -457,7 +454,7 @@ class PageRecovery:
                 return
 
     def _faults(self, page: Page, scan: PageScan, last: bool, known: int) -> list[str]:
-        """What is wrong, beyond what a crash leaves behind: one record at the end that is not complete."""
+        """Return the faults of a page, without the incomplete record that a crash may leave at the end."""
         count, known = len(scan.contents.kinds), max(known, self._facts.ends.get(page.number, 0))
         faults = [f"{gap.reason} at byte {gap.at}" for gap in scan.gaps]
         if known > count:
@@ -467,7 +464,7 @@ class PageRecovery:
         return faults
 
     def _lost(self, page: Page, scan: PageScan) -> dict[str, int]:
-        """Messages that cannot be read, by the queues that still had them, as far as is known."""
+        """Return the number of unreadable messages of each queue that had not settled them, as far as it is known."""
         lost: dict[str, int] = {}
         for gap in scan.gaps:
             if gap.keeps_place:
@@ -476,7 +473,7 @@ class PageRecovery:
         return lost
 
     def _lost_shares(self, page: Page, scan: PageScan, shares: Mapping[int, int]) -> dict[str, int]:
-        """The same of a page that was complete: what each queue had in it, less what it has given up or can read."""
+        """Return the lost messages of each queue in a complete page: its share without settled and readable ones."""
         summary, lost = scan.contents.summary(), {}
         for number, total in shares.items():
             queue = self._queues.get(number)
@@ -499,7 +496,7 @@ class PageRecovery:
             lost[queue.name] = lost.get(queue.name, 0) + 1
 
     def _forget_uncertain(self, page: Page, scan: PageScan, lost: dict[str, int]) -> None:
-        """After a gap of unknown length positions in the journal's records are ambiguous: these messages are lost."""
+        """Drop the messages after a gap of unknown length: the journal's records may refer to other indexes there."""
         contents, known = scan.contents, self._facts.reach.get(page.number, 0)
         first = next((gap.before for gap in scan.gaps if not gap.sure), len(contents.kinds))
         if known <= first:
@@ -511,7 +508,7 @@ class PageRecovery:
         contents.kinds[first:] = bytes(len(contents.kinds) - first)
 
     def _complete(self, page: Page, scan: PageScan) -> None:
-        """Write the footer, so that the next start need not read all of it."""
+        """Write the footer, so that the next start does not have to read the whole page."""
         path, end, writer = page.path, scan.end, self._paging.writer
         if page.bytes > end:
             writer.run_task(

@@ -1,8 +1,8 @@
-"""Records: how messages and events are encoded in segments (docs/store-format.md has the same tables).
+"""Records: the encoding of messages and events in segments (docs/store-format.md has the same tables).
 
-A record is ``length`` and CRC-32 of its payload, both u32, then the payload. All numbers are little-endian. The
-first byte of a payload is its kind. A message record holds its tail as it goes on the wire, so that neither writing
-nor reading formats anything.
+A record is ``length`` and CRC-32 of its payload, both u32, then the payload. All numbers are little-endian. The first
+byte of a payload is its kind. A message record has the tail of the MESSAGE frame as sent to clients, so that neither a
+write nor a read formats anything.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ PREFIX = Struct("<II")
 
 
 class Kind(IntEnum):
-    """The kind of a record."""
-
     MESSAGE = 1
     SETTLED = 2
     STATE = 3
@@ -54,12 +52,12 @@ class Kind(IntEnum):
 
 
 class Cause(IntEnum):
-    """Why a STATE or PAGE_STATE record was written."""
+    """The reason of a STATE or PAGE_STATE record."""
 
-    REPEATED = 0  # nothing: the state is written again
-    RETURNED = 1  # a delivery came back
-    SCHEDULED = 2  # a recurring message has begun to wait for its next due time
-    ADDED = 3  # a message that was written already entered one more queue
+    REPEATED = 0  # no change: compaction writes the state again
+    RETURNED = 1  # a delivery was returned
+    SCHEDULED = 2  # a recurring message waits for its next due time
+    ADDED = 3  # a message with a record entered another queue
 
 
 #: kind, flags, priority, deliveries, address, number, timestamp, expires, due, transaction, head, body, queues, traits
@@ -78,30 +76,29 @@ PAGE_SETTLED = Struct("<BBHIIQQ")
 PAGE_STATE = Struct("<BBHIIQIIIQQ")
 #: kind, zero, zero, address, queue, page; then settled positions as runs of u32 first, u32 count
 PAGE_CURSOR = Struct("<BBHIIQ")
-#: kind, zero, zero, next queue, next transaction, next message: nothing before this record has such a number or a
-#: greater one, and transactions with smaller numbers are complete; next page (0: not all pages have records yet), the
-#: oldest segment
+#: kind, zero, zero, next queue, next transaction, next message: each above all such numbers in earlier records, and
+#: transactions with smaller numbers are complete; next page (0: not all pages have records yet), the oldest segment
 NUMBERS = Struct("<BBHIQQQQ")
-#: kind, zero, zero, queue, time (epoch ms); then the numbers of messages that went out once more, u64 each
+#: kind, zero, zero, queue, time (epoch ms); then the numbers of messages that were delivered again, u64 each
 DELIVERED = Struct("<BBHIQ")
-#: kind, zero, zero, address, position of the first id, of the oldest that counts, count; then each id as u32 length
-#: and its bytes
+#: kind, zero, zero, address, position of the first id, position of the oldest valid id, count; then each id as u32
+#: length and its bytes
 DUPLICATE_IDS = Struct("<BBHIQQI")
-#: kind, zero, zero, rows, time (epoch ms); then a row for each queue that has changed since the sample before
+#: kind, zero, zero, rows, time (epoch ms); then a row for each queue that has changed since the previous sample
 SAMPLE = Struct("<BBHIQ")
 #: queue, address, ring size (0: none), messages, in delivery, scheduled, paged, consumers; since the broker's start:
-#: added, acknowledged, expired, killed, replaced; last the bytes that its messages take in memory
+#: added, acknowledged, expired, killed, replaced; last the bytes of its messages in memory
 SAMPLE_ROW = Struct("<IIQQQQQQQQQQQQ")
 #: kind, operation, zero, address, page, messages, queues; then for each queue a `PAGE_SHARE`
 PAGE_FILE = Struct("<BBHIQII")
-#: queue, how many durable messages of the page entered it
+#: queue, number of durable messages of the page that entered it
 PAGE_SHARE = Struct("<II")
-#: kind, scope, zero; then the payload of another record, for those alone who are in the scope
+#: kind, scope, zero; then the payload of a record that only readers of this scope read
 SCOPED = Struct("<BBH")
 #: kind, zero, zero, messages, traits, entries, time (epoch ms), bytes of the traits; then a column for each of
 #: `RETAINED_COLUMNS`, the traits, the entries, and the tails of the messages
 RETAINED = Struct("<BBHIIIQI")
-#: What RETAINED has of each message: a column of as many numbers as there are messages, in this order.
+#: The columns of RETAINED, in this order. Each has one number for each message.
 RETAINED_COLUMNS = (
     ("number", "Q"),
     ("timestamp", "Q"),
@@ -112,7 +109,7 @@ RETAINED_COLUMNS = (
 )
 #: In RETAINED: address, bytes of the traits part; then flags, priority, and the traits part as in a message record
 RETAINED_TRAITS = Struct("<II")
-#: In RETAINED: queue, outcome, zero, consumer, how many places follow; then which messages, u32 each; none: all of them
+#: In RETAINED: queue, outcome, zero, consumer, count; then indexes of messages, u32 each; none: all messages
 RETAINED_ENTRIES = Struct("<IBBHI")
 #: kind, what, operation, zero, id; then JSON
 BINDING = Struct("<BBBBI")
@@ -123,22 +120,22 @@ QUEUE_ADDRESS = Struct("<BBHII")
 
 FOR_READERS, FOR_RESTARTS = 1, 2  # ``scope`` of SCOPED
 ADDRESS, QUEUE, NOTE = 1, 2, 3  # ``what`` of BINDING; the first two of NAME too
-CONSUMER = 4  # ``what`` of NAME alone: its numbers are those of one segment
+CONSUMER = 4  # ``what`` of NAME only: its numbers are valid in one segment
 BOUND, UNBOUND = 0, 1  # ``operation`` of BINDING
 BEGUN, COMPLETE, REMOVED = 0, 1, 2  # ``operation`` of PAGE_FILE
 
 #: Flags of a message.
 DURABLE, GROUP_END = 1, 8
-#: The same message was in a record before: a flag of the record, not of the message.
+#: An earlier record has the same message: a flag of the record, not of the message.
 COPY = 16
-#: What the broker has copied to a dead-letter address, to an expiry address, and (both) for a policy: another message.
+#: The broker copied the message to a dead-letter address, to an expiry address, or (both flags) for a policy.
 DEAD_LETTER, EXPIRED = Transfer.DEAD_LETTER << 5, Transfer.EXPIRED << 5
 TRANSFERRED = DEAD_LETTER | EXPIRED
-#: Beside the reason in PAGE_SETTLED: the messages were delivered without a record of it.
+#: Added to the reason in PAGE_SETTLED: the messages were delivered without a record of the delivery.
 WENT_OUT = 128
 #: In the flags of MESSAGE: the traits part ends with a byte for the queues that retain the message.
 RETAIN = 128
-#: That byte, where it is not as ``retain`` DURABLE says: all queues, none.
+#: Values of this byte: all queues, no queue. Without it, ``retain`` is DURABLE.
 RETAINED_EVERYWHERE, RETAINED_NOWHERE = 1, 2
 _RETAIN_BYTES = {EVERYWHERE: RETAINED_EVERYWHERE, NOWHERE: RETAINED_NOWHERE}
 _RETAINED = {RETAINED_EVERYWHERE: EVERYWHERE, RETAINED_NOWHERE: NOWHERE}
@@ -152,14 +149,14 @@ _pack_prefix = PREFIX.pack
 
 
 def framed(payload: bytes) -> bytes:
-    """A record as it stands in a segment."""
+    """Return the record of a payload as a segment has it."""
     return _pack_prefix(len(payload), crc32(payload)) + payload
 
 
 def encode_traits(traits: Traits) -> bytes:
-    """Flags and priority, then the traits part of a message record. Made once per `Traits`."""
+    """Encode flags and priority, then the traits part of a message record. Cached in ``traits.record``."""
     like = traits.like
-    if like is not None:  # with another block, whose length stands behind flags and priority
+    if like is not None:  # the same record with another block, whose length follows flags and priority
         known = like.record or encode_traits(like)
         traits.record = record = known[:2] + _LENGTH.pack(len(traits.block)) + known[2 + _LENGTH.size :]
         return record
@@ -184,9 +181,9 @@ def encode_traits(traits: Traits) -> bytes:
 def message_head(
     message: Message, address: int, queues: bytes, due: int = 0, deliveries: int = 0, transaction: int = 0
 ) -> bytes:
-    """All of a message record's payload but the message's tail, which ends it.
+    """Encode the payload of a message record without the message's tail, which ends it.
 
-    ``queues`` are the ids of its queues, u32 each; ``deliveries`` is how often it went out to each of them.
+    ``queues``: ids of its queues, u32 each. ``deliveries``: number of deliveries to each of them.
     """
     traits = message.traits
     record = traits.record or encode_traits(traits)
@@ -222,9 +219,9 @@ def message_records(
     due: int = 0,
     transaction: int = 0,
 ) -> list[bytes]:
-    """Whole records of messages with these traits that never went out yet.
+    """Encode whole records of messages with these traits and without deliveries.
 
-    ``rest`` are the ids of their ``queues`` queues, then the traits part, which are the same for many messages.
+    ``rest``: ids of their ``queues`` queues, then the traits part, which many messages share.
     """
     record = traits.record
     assert record is not None
@@ -255,22 +252,22 @@ def message_records(
     return records
 
 
-#: `Traits` in one cache.
+#: Maximum `Traits` in one cache.
 MAX_TRAITS = 4096
 
 
 class TraitsCache:
-    """`Traits` of messages read back: made once for all that were sent with the same headers."""
+    """The `Traits` of messages that are read back: one object for all messages with the same headers."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, bytes, bytes], Traits] = {}
-        self._traits: Traits | None = None  # the last ones that `recall` gave
+        self._traits: Traits | None = None  # the previous result of `recall`
         self._part = self._block = b""
 
     def recall(self, flags: int, priority: int, part: bytes, tail: bytes, head: int) -> Traits:
-        """From the traits part of a record and its tail, whose head has ``head`` bytes.
+        """Return the traits for the traits part of a record and a tail whose head has ``head`` bytes.
 
-        Quickest for messages like the one before.
+        Fastest if the previous call had the same headers.
         """
         traits = self._traits
         if (
@@ -319,7 +316,7 @@ class TraitsCache:
 
 
 class StoredMessage:
-    """The fields of a message record, its bytes not yet taken apart."""
+    """The fields of a message record, without parsing the rest of its payload."""
 
     def __init__(self, payload: bytes | memoryview, at: int = 0) -> None:
         (
@@ -348,11 +345,11 @@ class StoredMessage:
         return size
 
     def queue_ids(self) -> tuple[int, ...]:
-        """The queues that the message was routed to."""
+        """Return the ids of the queues that the message was routed to."""
         return tuple(memoryview(self._payload)[self._at : self._at + 4 * self.queues].cast("I"))
 
     def contents(self, memo: TraitsCache) -> tuple[Traits, bytes]:
-        """What it has in common with others, and its tail."""
+        """Return the traits and the tail."""
         start = self._at + 4 * self.queues
         tail_at = start + self.traits_length
         part = bytes(self._payload[start:tail_at])
@@ -360,7 +357,7 @@ class StoredMessage:
         return memo.recall(self.flags & ~COPY, self.priority, part, tail, self.head), tail
 
     def restore(self, address: AddressBase, memo: TraitsCache) -> Message:
-        """The message itself."""
+        """Return the message itself."""
         traits, tail = self.contents(memo)
         return RecoveredMessage(
             self.number, address, traits, tail, self.head, self.timestamp, self.expires, address
@@ -368,17 +365,17 @@ class StoredMessage:
 
 
 def pack_name(what: int, number: int, name: str, passing: bool = False) -> bytes:
-    """The payload of a NAME record; ``passing``: of a queue that is not durable, in a page."""
+    """Return the payload of a NAME record. ``passing``: of a queue that is not durable, in a page."""
     return NAME.pack(Kind.NAME, what, passing, number) + name.encode("utf-8", "surrogateescape")
 
 
 def scoped(payload: bytes, scope: int) -> bytes:
-    """A payload that is for those alone who are in a scope."""
+    """Return a payload that only readers of a scope read."""
     return SCOPED.pack(Kind.SCOPED, scope, 0) + payload
 
 
 def pack_binding(what: int, number: int, value: Mapping[str, Any] | None) -> bytes:
-    """The payload of a BINDING record; ``value`` is None for something that was deleted."""
+    """Return the payload of a BINDING record. ``value``: None for a deleted subject."""
     if value is None:
         return BINDING.pack(Kind.BINDING, what, UNBOUND, 0, number)
     described = json.dumps(value, separators=(",", ":")).encode()
@@ -386,7 +383,8 @@ def pack_binding(what: int, number: int, value: Mapping[str, Any] | None) -> byt
 
 
 def unpack_binding(payload: bytes) -> tuple[int, int, dict[str, Any] | None]:
-    """What a BINDING is about (ADDRESS, QUEUE, NOTE), its number, and its description; None where it was deleted.
+    """Return ``what`` (ADDRESS, QUEUE, NOTE), number and description of a BINDING; the description of a deleted one is
+    None.
 
     Raises `ValueError` and `struct.error`.
     """
@@ -403,14 +401,14 @@ def unpack_binding(payload: bytes) -> tuple[int, int, dict[str, Any] | None]:
 
 
 def pack_ids(address: int, first: int, oldest: int, ids: list[bytes]) -> bytes:
-    """The payload of a DUPLICATE_IDS record."""
+    """Return the payload of a DUPLICATE_IDS record."""
     head = DUPLICATE_IDS.pack(Kind.DUPLICATE_IDS, 0, 0, address, first, oldest, len(ids))
     pack = _LENGTH.pack
     return head + b"".join([pack(len(identifier)) + identifier for identifier in ids])
 
 
 def unpack_ids(data: bytes, begin: int, end: int) -> tuple[int, int, int, list[bytes]]:
-    """Address, first position, oldest position and ids of such a payload. Raises `ValueError` where it is none."""
+    """Return address, first position, oldest position and ids. Raises `ValueError` for a malformed payload."""
     _, _, _, address, first, oldest, count = DUPLICATE_IDS.unpack_from(data, begin)
     ids, at = [], begin + DUPLICATE_IDS.size
     for _ in range(count):
@@ -423,10 +421,10 @@ def unpack_ids(data: bytes, begin: int, end: int) -> tuple[int, int, int, list[b
 
 
 def pack_runs(positions: Iterable[int]) -> bytes:
-    """Ascending positions as runs of u32 first, u32 count."""
+    """Encode ascending positions as runs of u32 first, u32 count."""
     runs = bytearray()
     first = stop = 0
-    for position in (*positions, -1):  # which ends the last run
+    for position in (*positions, -1):  # -1 ends the last run
         if position != stop:
             if stop:
                 runs += RUN.pack(first, stop - first)
@@ -439,17 +437,17 @@ RUN = Struct("<II")
 
 
 def pack_numbers(numbers: list[int]) -> bytes:
-    """Message numbers as they end a SETTLED or DELIVERED record."""
+    """Encode the message numbers that end a SETTLED or DELIVERED record."""
     return pack(f"<{len(numbers)}Q", *numbers)
 
 
 def unpack_numbers(data: bytes | memoryview) -> tuple[int, ...]:
-    """The message numbers that end a SETTLED or DELIVERED record."""
+    """Decode the message numbers that end a SETTLED or DELIVERED record."""
     return unpack(f"<{len(data) >> 3}Q", data[: len(data) & -8])
 
 
 def unpack_runs(data: bytes | memoryview) -> Iterable[tuple[int, int]]:
-    """First and count of each run."""
+    """Return first and count of each run."""
     return RUN.iter_unpack(data)
 
 
@@ -457,15 +455,15 @@ def unpack_runs(data: bytes | memoryview) -> Iterable[tuple[int, int]]:
 LENGTHS = Struct("<IIII")
 LENGTHS_AT = MESSAGE.size - LENGTHS.size
 _unpack = LENGTHS.unpack_from
-#: Bytes of the shortest payload of a message.
+#: Minimum bytes of the payload of a message.
 LEAST_MESSAGE = MESSAGE.size + TRAITS.size + 2
 
-#: No id of a queue or an address, and no number of a message or a transaction, comes near: they are counted up from 1.
+#: Limits of valid ids of queues and addresses, and of numbers of messages and transactions, all counted from 1.
 GREATEST_ID, GREATEST_NUMBER = 0xFFFF_0000, 1 << 62
 
 
 def fits(data: bytes, begin: int, end: int) -> bool:
-    """Whether the payload from ``begin`` to ``end`` is that of a message."""
+    """Return whether the payload from ``begin`` to ``end`` is that of a message."""
     if end - begin < LEAST_MESSAGE:
         return False
     head, body, queues, traits = _unpack(data, begin + LENGTHS_AT)

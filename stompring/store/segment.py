@@ -1,7 +1,7 @@
 """Segments: files of records with a header and, once complete, a footer.
 
-A segment's number is its file's name. The footer of a sealed segment summarizes it without reading all of it, and has
-the offsets of its records, so that damage to one record leaves the others readable.
+The name of the file is the segment's number. The footer of a sealed segment has a summary and the offsets of all
+records: a reader needs less of the file, and damage to one record leaves the others readable.
 """
 
 from __future__ import annotations
@@ -21,35 +21,34 @@ FORMAT = 3
 JOURNAL, PAGE, SAMPLES = 1, 2, 3  # kinds of segments
 
 #: magic, format, kind, CRC-32 of this header with zero here, next message number, created (epoch ms), the file's
-#: number, the data directory's identity, the address (in a page), zero, size of the records of the segment before
-#: (in the journal)
+#: number, the data directory's identity, the address (in a page), zero, bytes of the previous segment's records (in the
+#: journal)
 HEADER = Struct("<8sHHIQQQ16sIIQ")
-#: How the header of every format begins, and the size of that of format 1: a file that is refused must be told from a
-#: damaged one.
+#: Beginning of the header in every format, and bytes of the header of format 1: a file of an older format must not
+#: count as damaged.
 _ANY_HEADER, _FIRST_SIZE = Struct("<8sHHI"), 32
-#: The identity of a data directory that is not known.
+#: An unknown identity of a data directory.
 NO_IDENTITY = bytes(16)
-#: kind, zero, zero, records, least and greatest message number, least and greatest timestamp (epoch ms), bytes
-#: before the footer, addresses, blocks; then u32 each: record starts, address ids, CRC-32 of the blocks; the rest is
-#: for those who make it
+#: kind, zero, zero, records, least and greatest message number, least and greatest timestamp (epoch ms), bytes before
+#: the footer, addresses, blocks; then u32 each: record offsets, address ids, CRC-32 of the blocks; then `Footer.more`
 FOOTER = Struct("<BBHIQQQQQII")
-#: where the footer's record begins, CRC-32 of these 8 bytes, SEAL
+#: offset of the footer's record, CRC-32 of these 8 bytes, SEAL
 TRAILER = Struct("<QI4s")
 SEAL = b"SEAL"
 
-#: Behind the format of a file or a directory.
+#: The end of an error message that begins with the format of a file or a directory.
 NO_LONGER_READ = (
     "is of an earlier version of stompring, and no longer read: with that version write 'stompring data export', and "
     "import it into a new data directory"
 )
 
-#: Bytes of a file that have a CRC-32 of their own in the footer.
+#: Bytes of a block, the unit of the CRC-32 values in the footer.
 BLOCK = 64 * 1024
 
-#: Bytes of a file that are in memory while its footer is made: whole blocks.
+#: Bytes read at once to build a footer: whole blocks.
 READ_AT_ONCE = 16 * BLOCK
 
-#: Gives bytes of a file, from a position to before another.
+#: Returns the bytes of a file from a position to before another.
 ReadFile = Callable[[int, int], bytes | memoryview]
 
 
@@ -62,7 +61,7 @@ def pack_header(
     address: int = 0,
     previous: int = 0,
 ) -> bytes:
-    """The first bytes of segment ``number``, in which no message has ``next_number`` or a greater one as it begins."""
+    """Encode the header of segment ``number``. ``next_number`` is above the numbers of all messages so far."""
     fields = (next_number, created, number, directory, address, 0, previous)
     bare = HEADER.pack(MAGIC, FORMAT, kind, 0, *fields)
     return HEADER.pack(MAGIC, FORMAT, kind, crc32(bare), *fields)
@@ -70,21 +69,21 @@ def pack_header(
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first bytes of a segment. ``fault`` is why they are invalid."""
+    """The header of a segment. ``fault``: why it is invalid."""
 
     format: int = FORMAT
     kind: int = 0
     next_number: int = 0
     created: int = 0
-    number: int = 0  # of the file
+    number: int = 0  # number in the name of the file
     directory: bytes = NO_IDENTITY
     address: int = 0
-    previous: int = 0  # bytes before the footer of the segment before
+    previous: int = 0  # bytes before the footer of the previous segment
     fault: str | None = None
 
     @classmethod
     def read(cls, data: bytes) -> Header:
-        """From the beginning of a file. Of an older format only that is known."""
+        """Decode the beginning of a file. For an older format, only ``format`` and ``kind`` are set."""
         size = _FIRST_SIZE if data[8:10] == b"\1\0" else HEADER.size
         if len(data) < size:
             return cls(fault=f"the file ends after {len(data)} bytes, inside the header")
@@ -99,12 +98,12 @@ class Header:
         return cls(format_, kind, next_number, created, number, directory, address, previous)
 
     def refuse_older(self, path: object) -> None:
-        """Raises `StoreError` for a file of a format that is no longer read."""
+        """Raise `StoreError` for a file of a format that is no longer read."""
         if self.format < FORMAT:
             raise StoreError(f"format {self.format} {NO_LONGER_READ}", path)
 
     def misplaced(self, number: int, directory: bytes) -> str:
-        """Why this cannot be file ``number`` of a data directory; empty where it can."""
+        """Return why this cannot be file ``number`` of a data directory, empty if it can."""
         if self.fault is not None:
             return ""
         if NO_IDENTITY not in (directory, self.directory) and directory != self.directory:
@@ -115,13 +114,13 @@ class Header:
 
 
 def block_crcs(data: memoryview) -> list[int]:
-    """The CRC-32 of each block."""
+    """Return the CRC-32 of each block."""
     return [crc32(data[at : at + BLOCK]) for at in range(0, len(data), BLOCK)]
 
 
 @dataclass(slots=True)
 class Footer:
-    """What is in a sealed segment. The least of nothing is 0, as is the greatest."""
+    """The contents of a sealed segment. Without messages, ``least_…`` and ``greatest_…`` are 0."""
 
     starts: array[int]
     least_number: int = 0
@@ -131,29 +130,29 @@ class Footer:
     addresses: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
     size: int = 0  # bytes before the footer
-    more: bytes = field(default=b"", repr=False)  # for those who make it
+    more: bytes = field(default=b"", repr=False)  # the kind's own part, see `PAGE_FOOTER`
 
     def include(self, number: int, timestamp: int) -> None:
-        """A message is in it."""
+        """Add a message to the ranges."""
         self.greatest_number = max(self.greatest_number, number)
         self.greatest_timestamp = max(self.greatest_timestamp, timestamp)
         self.least_number = min(self.least_number or number, number)
         self.least_timestamp = min(self.least_timestamp or timestamp, timestamp)
 
     def agrees_with(self, data: bytes) -> bool:
-        """Whether ``data``, a whole segment, is what this footer was made for, to the last byte."""
+        """Return whether ``data``, a whole segment, has every byte that this footer was built for."""
         starts = self.starts
         if not starts or starts[0] != HEADER.size:
             return False
         return tuple(block_crcs(memoryview(data)[: self.size])) == self.blocks
 
     def ending(self, data: bytes | memoryview) -> bytes:
-        """Footer and trailer behind ``data``, all of the file so far."""
+        """Return footer and trailer for ``data``, all of the file so far."""
         view = memoryview(data)
         return self.ending_of(lambda start, stop: view[start:stop], len(view))
 
     def ending_of(self, read: ReadFile, size: int) -> bytes:
-        """The same behind a file of ``size`` bytes. Made in the disk thread: it reads the file, a part at a time."""
+        """Return footer and trailer for a file of ``size`` bytes. Reads the file in parts, in the disk thread."""
         crcs: list[int] = []
         at = 0
         while at < size:
@@ -167,7 +166,7 @@ class Footer:
         return framed(self.payload()) + TRAILER.pack(at, crc32(at.to_bytes(8, "little")), SEAL)
 
     def payload(self) -> bytes:
-        """The footer's record without its frame."""
+        """Return the footer's record without its frame."""
         fixed = FOOTER.pack(
             Kind.FOOTER,
             0,
@@ -185,7 +184,7 @@ class Footer:
 
     @classmethod
     def parse(cls, payload: bytes | memoryview) -> Footer | None:
-        """The footer that a payload holds, None where it is none."""
+        """Return the footer in a payload, None if the payload is not a footer."""
         try:
             kind, _, _, records, *numbers, addresses, blocks = FOOTER.unpack_from(payload)
         except error:
@@ -205,7 +204,7 @@ class Footer:
 
 
 def footer_offset(trailer: bytes) -> int:
-    """Where the footer begins, from the last bytes of a file; -1 where the file is not sealed."""
+    """Return the offset of the footer from the last bytes of a file, -1 if the file is not sealed."""
     if len(trailer) < TRAILER.size:
         return -1
     at, crc, seal = TRAILER.unpack(trailer[-TRAILER.size :])
@@ -213,13 +212,13 @@ def footer_offset(trailer: bytes) -> int:
 
 
 def find_footer(data: bytes | memoryview) -> Footer | None:
-    """The footer of a whole segment, None where it has none that can be believed."""
+    """Return the footer of a whole segment, None without a valid one."""
     view = memoryview(data)
     return read_footer(lambda start, stop: view[start:stop], len(view))
 
 
 def read_footer(read: ReadFile, size: int) -> Footer | None:
-    """The same of a file of ``size`` bytes, of which it reads no more than the end."""
+    """Return the footer of a file of ``size`` bytes, None without a valid one. Reads only the end of the file."""
     stop = size - TRAILER.size
     at = footer_offset(bytes(read(max(0, stop), size)))
     if not HEADER.size <= at <= stop - PREFIX.size:
@@ -232,9 +231,9 @@ def read_footer(read: ReadFile, size: int) -> Footer | None:
 
 
 def record_end(data: bytes | memoryview, at: int, stop: int) -> tuple[int, str]:
-    """Where the record at a position ends, and why it cannot be read; an empty text for a good one.
+    """Return the end of the record at a position, and why it is unreadable: empty for a valid record.
 
-    -1 for one that is not whole before ``stop``.
+    The end is -1 if the record does not end before ``stop``.
     """
     begin = at + PREFIX.size
     if begin > stop:
@@ -250,10 +249,10 @@ def record_end(data: bytes | memoryview, at: int, stop: int) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A place in a segment from which on something cannot be read.
+    """The begin of unreadable bytes in a segment.
 
-    ``incomplete``: in a file that is being written, this may be a record of which a part is missing, and no damage.
-    ``unsupported``: a newer version of stompring wrote the file.
+    ``incomplete``: it may be a record that was written in part, and not damage. ``unsupported``: a newer version of
+    stompring wrote the file.
     """
 
     at: int
@@ -262,20 +261,20 @@ class Fault:
     unsupported: bool = False
 
 
-#: Only prefilled segments end with so many zeros: the numbers that end a record have fewer.
+#: Only prefilled segments end with so many zeros: the numbers at the end of a record have fewer.
 _PREFILLED_END = bytes(64)
 
 
 class SegmentScan:
-    """The records of a segment's bytes, from the front. Iterating gives where each payload begins and ends.
+    """The records in the bytes of a segment. Iterating returns begin and end of each payload.
 
-    After a damaged record it goes on with the next that the footer knows; without a footer it is over. ``end`` is
-    where the last good record before the first fault ended. ``size`` is that of the file without the zeros that
-    prefill a journal segment: they follow its last record, and nothing else follows them.
+    After a damaged record the scan continues with the next one in the footer; without a footer it ends. ``end``: end of
+    the last valid record before the first fault. ``size``: bytes of the file without the zeros that prefill a journal
+    segment after its last record.
     """
 
     def __init__(self, data: bytes, start: int = -1) -> None:
-        """``start`` is where the first record begins; -1: behind the header."""
+        """``start``: offset of the first record, -1: after the header."""
         self._all = start < 0
         header = Header.read(data) if start < 0 else None
         self.start = start if header is None else HEADER.size
@@ -293,14 +292,14 @@ class SegmentScan:
 
     @property
     def whole(self) -> bool:
-        """Every byte was understood (after iterating)."""
+        """Every byte was valid (after iterating)."""
         return not self.faults
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         footer = self.footer
         if footer is None or not self._all or not footer.agrees_with(self.data):
             return self._one_by_one()
-        # every block is as it was written, and so every record is: ten times as quick as looking at each
+        # valid blocks have only valid records: ten times as fast as a check of each record
         self.end = footer.size
         begins = [start + PREFIX.size for start in footer.starts]
         return zip(begins, [*footer.starts[1:], footer.size], strict=True)
@@ -313,14 +312,14 @@ class SegmentScan:
             if reason:
                 filled = self._prefilled and self.footer is None
                 if filled and not data[at:].strip(b"\0"):
-                    self.size = at  # any other byte there is of a write that was torn
+                    self.size = at  # any other byte there is from an incomplete write
                     return
-                # where zeros follow that are no part of a record, a record may have been written in part
+                # zeros follow that are not part of a record: the record may have been written in part
                 at = self._skip(at, reason, end < 0 or (filled and data.endswith(_PREFILLED_END)))
                 continue
             begin = at + PREFIX.size
             if data[begin] == Kind.FOOTER:
-                # its trailer is missing or damaged, the end it is all the same
+                # the footer's trailer is missing or damaged, but the records end here
                 self._sealed_in_part(at)
                 return
             at = end
@@ -334,7 +333,7 @@ class SegmentScan:
             self.faults.append(Fault(at, "footer trailer is damaged", incomplete=True))
 
     def _skip(self, at: int, reason: str, incomplete: bool) -> int:
-        """Add a fault. Returns where to go on, or the end of the data."""
+        """Add a fault. Returns the offset of the next record, or the end of the data."""
         self.faults.append(Fault(at, reason, incomplete))
         if self.footer is not None:
             for start in self.footer.starts:
@@ -347,9 +346,9 @@ _LENGTH = Struct("<I")
 
 
 def build_footer(data: bytes) -> Footer:
-    """Where records begin, the least and greatest numbers and times of messages, and the addresses named.
+    """Return a footer with the record offsets, the ranges of message numbers and times, and the named addresses.
 
-    Of records that cannot be taken apart it says no more than where they are.
+    Malformed records only add their offset.
     """
     footer = Footer(array("I"))
     addresses = set()
