@@ -1,14 +1,11 @@
-"""Retention: completed files are kept in ``journal-retention-directory``, with samples of the counters of queues.
+"""Retention: completed journal, page and sample files are moved to ``journal-retention-directory`` instead of deleted.
 
-Counters of queues, written down every few seconds beside what is retained: so traffic is seen that no journal has.
+Files are renamed if the directory is on the same disk, else copied. They are deleted after the retention period, or
+oldest first when they exceed the storage limit.
 
-A file of samples is a segment that can be read alone: names before they are used, all queues in its first sample, and
-after that only those in which something has changed since the sample before.
-
-Retention: completed journal, page and sample files are moved to ``journal-retention-directory`` instead of deleted.
-
-Files are renamed where the directory is on the same disk. They are deleted after the retention period, or oldest first
-when they exceed the storage limit.
+Samples are the counters of queues, written every few seconds, so that traffic without journal records is visible. A
+file of samples is a segment that can be read alone: it has names before their use, all queues in its first sample, and
+then the queues that have changed since the previous sample.
 """
 
 from __future__ import annotations
@@ -45,20 +42,20 @@ from .segment import HEADER, NO_IDENTITY, TRAILER, footer_offset, pack_header
 from .segment import SAMPLES as SAMPLES_SEGMENT
 from .writer import AppendOnlyFile, Writer
 
-#: Queues that are looked at in one turn of the reactor: about a millisecond.
+#: Queues sampled in one time slice of the reactor: about a millisecond.
 QUEUES_AT_ONCE = 500
 
-#: Bytes, and milliseconds, after which the next file is begun: what a file has is read as a whole.
+#: Bytes, and milliseconds, after which a file of samples ends: readers read it as a whole.
 MAX_FILE_BYTES, MAX_FILE_AGE = 10 * 1024 * 1024, 3_600_000
 
 
 class Samples:
-    """Takes samples of a broker's queues every ``period`` ms."""
+    """Samples of a broker's queues every ``period`` ms."""
 
     def __init__(
         self, retention: Retention, broker: Broker, period: int, next_address: Iterator[int]
     ) -> None:
-        """``next_address`` gives numbers to addresses that have none."""
+        """``next_address``: numbers for addresses that have none."""
         self._retention = retention
         self._next_address = next_address
         self._broker = broker
@@ -67,23 +64,23 @@ class Samples:
         self._stream: AppendOnlyFile | None = None
         self._encoder: RecordEncoder | None = None
         self._begun = 0  # epoch ms
-        self._last: dict[int, bytes] = {}  # by queue, as it stands in the file
+        self._last: dict[int, bytes] = {}  # the last row of each queue in the file
         self._slices: Iterator[None] | None = None
         self._next_number = count(retention.last_samples + 1).__next__
 
     def stop(self) -> None:
-        """Take a last one, and complete the file."""
+        """Write a last sample, and complete the file."""
         cancel(self._timer)
         list(self._slices or ())
         list(self._sample(self._broker.clock.refresh()))
         self._close()
 
     def start(self) -> None:
-        """Take one, and the next after the period."""
+        """Write a sample now and after each period."""
         clock = self._broker.clock
         now = clock.refresh()
         self._timer = clock.steady.call_at(clock.steady.now + self._period, self.start)
-        if self._slices is None:  # else the last one is still under way
+        if self._slices is None:  # else the previous sample is not complete
             self._slices = self._sample(now)
             self._go_on()
 
@@ -109,7 +106,7 @@ class Samples:
     def _write(self, now: int, queues: list[Queue]) -> None:
         encoder, stream = self._encoder, self._stream
         if encoder is None or stream is None:
-            return  # it was stopped meanwhile
+            return  # `stop` was called meanwhile
         rows = []
         for queue in queues:
             encoder.name_queue(queue, alone=True)
@@ -156,19 +153,19 @@ class Samples:
 
 log = logging.getLogger(__name__)
 
-#: Milliseconds in which what was not ingested is spoken of once: files may go by the thousand.
+#: Milliseconds between two log lines about files deleted before ingestion: a broker may delete thousands.
 REPORT_INTERVAL = 60_000
 
 
 class DeletedFile(NamedTuple):
-    """A file that is deleted, the reason, and the names of the lakes that did not have all of it."""
+    """A deleted file, the reason, and the names of the lakes that had not ingested all of it."""
 
     path: Path
     reason: str
     lakes: tuple[str, ...] = ()
 
 
-#: What came of one try to delete files: those that a lake lacks, and what is wrong with the list of what is ingested.
+#: The result of one attempt to delete files: the files that a lake lacks, and the fault of the file `INGESTED`.
 DeletionReport = tuple[list[DeletedFile], str | None]
 
 
@@ -178,7 +175,7 @@ class LostFiles:
     def __init__(self, directory: Path) -> None:
         self.count = 0
         self._directory = directory
-        self._reports: deque[DeletionReport] = deque()  # the disk thread adds to it
+        self._reports: deque[DeletionReport] = deque()  # filled by the disk thread
         self._unreported: list[DeletedFile] = []
         self._fault: str | None = None
         self._timer: Any = None
@@ -199,14 +196,14 @@ class LostFiles:
                 if lacking:
                     lost.append(file._replace(lakes=lacking))
                 deleted.popleft()
-                # the directory of an address goes with its last page
+                # remove the directory of an address with its last page
                 if folder.parent.parent == self._directory and not files.names(folder):
                     files.remove_directory(folder)
         finally:
             self._reports.append((lost, fault))
 
     def lakes(self, files: Files) -> tuple[list[Lake], str | None]:
-        """The lakes that ingest the files, and why they are not known. A fault keeps no file from being deleted."""
+        """Return the lakes that ingest the files, and why they are unknown. A fault does not prevent deletions."""
         path = self._directory / INGESTED
         try:
             return list(parse_ingested(files.read(path)).values()), None
@@ -218,7 +215,7 @@ class LostFiles:
             return [], f"invalid {path}: {fault}"
 
     def _lacking(self, files: Files, path: Path, lakes: list[Lake]) -> tuple[str, ...]:
-        """The names of the lakes that do not have all of a file."""
+        """Return the names of the lakes that do not have all of a file."""
         folder, number = path.parent.relative_to(self._directory).as_posix(), int(path.stem)
         end = _end(files, path) if lakes else 0
         return tuple(lake.name for lake in lakes if lake.lacks(folder, number, end))
@@ -226,7 +223,7 @@ class LostFiles:
     # ---- in the reactor thread
 
     def collect(self, clock: Clock) -> None:
-        """Take in what the disk thread has reported."""
+        """Count and log the results of the disk thread."""
         while self._reports:
             lost, fault = self._reports.popleft()
             if fault is not None and fault != self._fault:
@@ -263,37 +260,39 @@ class LostFiles:
         )
 
     def stop(self, clock: Clock) -> None:
-        """Tell all, now and from now on; no timer is left behind."""
+        """Log everything, now and in later calls of `collect`. Leaves no timer."""
         self._stopped = True
         cancel(self._timer)
         self.collect(clock)
 
 
 def _end(files: Files, path: Path) -> int:
-    """Where the records of a file end: before its footer, where it has one."""
+    """Return the offset after the records of a file: before its footer if it has one."""
     try:
         size = files.size(path)
         place = footer_offset(files.read(path, max(0, size - TRAILER.size)))
     except OSError:
-        return 0  # it cannot be ingested either
+        return 0  # a reader cannot ingest it either
     return size if place < 0 else place
 
 
 class LakeBacklog(NamedTuple):
-    """What of the retained files a lake has not ingested."""
+    """The retained files that a lake has not ingested."""
 
     lake: Lake
     files: int
     bytes: int
-    since: int | None  # when the oldest of these files came (epoch ms)
+    since: int | None  # when the oldest of these files was retained (epoch ms)
 
 
 def lake_backlogs(directory: Path, retained: Iterable[RetainedFile]) -> list[LakeBacklog]:
-    """The lakes and what they lack. Reads files: not for the reactor. Raises OSError, and ValueError for damage."""
+    """Return the backlog of each lake. Reads files: not for the reactor. Raises `OSError`, and `ValueError`
+    if damaged.
+    """
     files, known = Files(), list(retained)
     backlogs: list[LakeBacklog] = []
     for lake in read_ingested(directory).values():
-        missing: list[tuple[int, int]] = []  # when each file came, and its bytes
+        missing: list[tuple[int, int]] = []  # when each file was retained, and its bytes
         for one in known:
             folder, number = one.path.parent.relative_to(directory).as_posix(), int(one.path.stem)
             position = lake.positions.get(folder, Position(0, 0))
@@ -306,18 +305,18 @@ def lake_backlogs(directory: Path, retained: Iterable[RetainedFile]) -> list[Lak
     return backlogs
 
 
-#: Directories within the one for retention, as beside it. ``paging`` has one for each address again.
+#: Directories within the retention directory, as in the data directory. ``paging`` has a directory for each address.
 JOURNAL, PAGING, SAMPLES = "journal", "paging", "samples"
 
 #: Names of retained files: a number and a kind.
 RETAINED_NAME = re.compile(r"(\d{9,})\.(journal|page|samples)")
 
-#: The longest time until a file whose period is over is looked for, ms: a timer cannot be set for years.
+#: Maximum milliseconds between two checks of the period: a timer cannot be set for years.
 MAX_TIMER_DELAY = 3_600_000
 
 
 class RetainedFile(NamedTuple):
-    """One file. ``since`` is when it came here (epoch ms)."""
+    """A retained file. ``since``: when it was retained (epoch ms)."""
 
     since: int
     path: Path
@@ -325,7 +324,7 @@ class RetainedFile(NamedTuple):
 
 
 class Retention:
-    """See the module. ``files``, ``bytes`` count what is there, ``deleted`` what has gone since the start."""
+    """The retained files. ``files``, ``bytes``: of the retained files. ``deleted``: files deleted since the start."""
 
     def __init__(
         self,
@@ -336,10 +335,10 @@ class Retention:
         identity: bytes = NO_IDENTITY,
     ) -> None:
         self.directory = directory
-        self.identity = identity  # of the data directory whose files come here
+        self.identity = identity  # of the data directory whose files are retained
         self.bytes = 0
         self.deleted = 0
-        self.last_page = 0  # the greatest number of a page that was here at the start
+        self.last_page = 0  # the highest number of a page at the start
         self.last_samples = 0
         self.clock = clock
         self.settings = settings
@@ -350,12 +349,12 @@ class Retention:
 
     @property
     def files(self) -> int:
-        """How many files there are."""
+        """Number of retained files."""
         return len(self._retained)
 
     @property
     def retained(self) -> tuple[RetainedFile, ...]:
-        """The files, the oldest first."""
+        """The retained files, the oldest first."""
         return tuple(self._retained)
 
     def begin(self) -> None:
@@ -381,7 +380,7 @@ class Retention:
         self.enforce()
 
     def _identify(self, files: Files) -> None:
-        """A copy of the identity, for those who have this directory alone."""
+        """Copy the identity of the data directory, for readers of this directory alone."""
         path = self.directory / IDENTITY
         try:
             known = read_identity(files, path)
@@ -397,8 +396,8 @@ class Retention:
             )
 
     def _go_on_behind(self, files: Files) -> None:
-        """Numbers that were ingested are not given again, be the files gone: who reads on would pass over them."""
-        for lake in self._lost_files.lakes(files)[0]:  # a fault is reported when files are deleted
+        """Reserve ingested numbers, even of deleted files: a lake would skip another file with such a number."""
+        for lake in self._lost_files.lakes(files)[0]:  # `LostFiles.delete` reports a fault
             for folder, (number, offset) in lake.positions.items():
                 last = number if offset else number - 1
                 if folder.startswith(f"{PAGING}/"):
@@ -406,24 +405,24 @@ class Retention:
                 elif folder == SAMPLES:
                     self.last_samples = max(self.last_samples, last)
 
-    # ---- files come
+    # ---- new files
 
     def retain(self, path: Path, size: int, folder: str = JOURNAL) -> None:
-        """Move in a segment, or a page to its folder of `PAGING`: nothing in the file counts any more."""
+        """Move in a segment, or a page to its folder of `PAGING`. The broker no longer needs the file."""
         target = self.directory / folder / path.name
         self.writer.run_task(lambda files: files.move(path, target))
         self.add_file(target, size)
 
     def add_file(self, path: Path, size: int) -> None:
-        """A complete file is here."""
+        """Count a complete file of the directory."""
         self._retained.append(RetainedFile(self.clock.now, path, size))
         self.bytes += size
         self.enforce()
 
-    # ---- files go
+    # ---- deleted files
 
     def enforce(self) -> None:
-        """Delete what is too old, and the oldest while there is too much."""
+        """Delete files older than the period, and the oldest files above the storage limit."""
         period, limit = self.settings.period, self.settings.storage_limit
         retained, now = self._retained, self.clock.now
         deleted: deque[DeletedFile] = deque()
@@ -453,11 +452,11 @@ class Retention:
 
     @property
     def deleted_not_ingested(self) -> int:
-        """How many files were deleted before all lakes had them (`store.ingested`), as far as is known."""
-        self._lost_files.collect(self.clock)  # including those whose deletion failed at first
+        """Number of files deleted before all lakes had ingested them, as far as it is known."""
+        self._lost_files.collect(self.clock)  # including files whose deletion failed at first
         return self._lost_files.count
 
     def stop(self) -> None:
-        """No timer is left behind."""
+        """Log everything. Leaves no timer."""
         cancel(self._timer)
         self._lost_files.stop(self.clock)

@@ -1,9 +1,4 @@
-"""What a data directory holds, and whether it is in order.
-
-What a data directory holds, in numbers: what ``stompring data print`` shows.
-
-Whether a data directory is in order: what ``stompring data verify`` finds.
-"""
+"""The summary of a data directory (``stompring data print``), and its verification (``stompring data verify``)."""
 
 from __future__ import annotations
 
@@ -34,30 +29,30 @@ from .segment import (
 
 @dataclass(slots=True)
 class QueueCounts:
-    """Messages of one queue. All of them are durable: nothing else outlives the broker."""
+    """Messages of one queue, all of them durable: others do not outlive the broker."""
 
     queue: PortableQueue
     message_count: int = 0
     paged_count: int = 0
     scheduled_count: int = 0
-    delivered_count: int = 0  # went out to a consumer at some time
-    message_bytes: int = 0  # of their records
+    delivered_count: int = 0  # delivered to a consumer at least once
+    message_bytes: int = 0  # bytes of their records
 
     def fields(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the counts as JSON."""
         counts = as_json(self)
         return {**counts.pop("queue").fields(), **counts}
 
 
 @dataclass(slots=True)
 class SegmentCounts:
-    """One segment of the journal, or the pages of one address."""
+    """The counts of one segment of the journal."""
 
     file: str
     bytes: int
     sealed: bool = False
     records: int = 0
-    live_messages: int = 0  # that have their record here and are not settled
+    live_messages: int = 0  # unsettled messages with their record here
     live_bytes: int = 0
 
 
@@ -71,12 +66,12 @@ class PagesSummary:
     bytes: int
     messages: int = 0  # in the files
     live_messages: int = 0
-    volatile_messages: int = 0  # that the next start drops, because they or their queues are not durable
+    volatile_messages: int = 0  # dropped by the next start: they or their queues are not durable
 
 
 @dataclass(slots=True)
 class IdsSummary:
-    """The ids by which one address knows duplicates."""
+    """The duplicate ids of one address."""
 
     address: str
     count: int
@@ -84,7 +79,7 @@ class IdsSummary:
 
 @dataclass(slots=True)
 class Summary:
-    """All of it."""
+    """The summary of a data directory."""
 
     root: str
     running: bool
@@ -97,7 +92,7 @@ class Summary:
     set_aside: list[str] = field(default_factory=list)
 
     def fields(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the summary as JSON."""
         return {
             "directory": self.root,
             "running": self.running,
@@ -126,7 +121,7 @@ def summarize(contents: DirectoryContents) -> Summary:
         sorted(addresses.values(), key=lambda address: address.name),
         sorted(counts.values(), key=lambda each: (each.queue.address, each.queue.name)),
         list(segments.values()),
-        # how many of them count after a start is for ``id-cache-size`` to say
+        # ``id-cache-size`` limits them at the next start
         duplicate_ids=[
             IdsSummary(addresses[number].name, count)
             for number, ids in journal.duplicate_ids.items()
@@ -171,10 +166,10 @@ def _count(summary: Summary, counts: dict[int, QueueCounts], held: FoundMessage,
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that should not be so."""
+    """An inconsistency in a data directory."""
 
     path: Path
-    position: int | None  # bytes from the beginning of the file; None for the whole of it
+    position: int | None  # byte offset in the file, None for the whole file
     text: str
 
     def __str__(self) -> str:
@@ -183,7 +178,7 @@ class Finding:
 
 
 class Verification:
-    """Reads everything in a snapshot; ``findings`` has what is wrong, ``notes`` has what is unusual."""
+    """Reads everything in a snapshot. ``findings``: inconsistencies. ``notes``: unusual files."""
 
     def __init__(self, snapshot: Snapshot, progress: Progress) -> None:
         self.findings: list[Finding] = []
@@ -219,7 +214,7 @@ class Verification:
             progress(data_file.size)
 
     def summary(self) -> str:
-        """One line of what was looked at."""
+        """Return the numbers of checked files, queues and messages, and of findings, in one line."""
         running = ", while a broker runs on it" if self.running else ""
         return (
             f"{self.segments} segments, {self.pages} pages, {self.queues} queues, {self.messages} messages: "
@@ -227,7 +222,7 @@ class Verification:
         )
 
     def fields(self) -> dict[str, Any]:
-        """All of it as JSON."""
+        """Return the result as JSON."""
         return {
             "running": self.running,
             "segments": self.segments,
@@ -270,7 +265,7 @@ class Verification:
             self._found(root / IDENTITY, None, "missing or unreadable")
 
     def _look_for_missing_files(self, contents: DirectoryContents) -> None:
-        """Files with records in the journal. A running broker creates and deletes some meanwhile."""
+        """Report missing files with records in the journal. A running broker creates and deletes files meanwhile."""
         journal, directory = contents.journal, self._snapshot.directory
         aside = {
             int(path.name.partition(".")[0]) for path in self._snapshot.set_aside if path.name[:9].isdigit()
@@ -296,7 +291,7 @@ class Verification:
     def _look_at_footer(self, file: DataFile) -> None:
         at = footer_offset(file.read(file.size - TRAILER.size)) if file.size > TRAILER.size else -1
         if at < 0:
-            return  # not sealed, or damage before it is reported already
+            return  # not sealed, or its damage is reported already
         data = file.read()
         footer = find_footer(data)
         if footer is None:
@@ -307,7 +302,7 @@ class Verification:
 
 
 def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
-    """The CRCs of its blocks, and whether its records are where it says."""
+    """Return wrong CRCs of blocks, and differences between footer and records, with their offsets."""
     found = block_crcs(memoryview(data)[: footer.size])
     if len(found) != len(footer.blocks):
         yield footer.size, f"footer has CRCs of {len(footer.blocks)} blocks, the file has {len(found)}"
@@ -317,7 +312,7 @@ def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
     walk = SegmentScan(data)
     begins = [(begin - PREFIX.size, data[begin]) for begin, _ in walk]
     if walk.faults:
-        return  # reported already; the records after them cannot be compared
+        return  # reported already; later records cannot be compared
     paged = Header.read(data[: HEADER.size]).kind == PAGE
     starts = [at for at, kind in begins if not paged or kind == Kind.MESSAGE]
     if list(footer.starts) != starts:

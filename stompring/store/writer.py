@@ -1,8 +1,8 @@
-"""The writer: collects what one reactor turn appends to any file of the store and writes it as one batch.
+"""The writer: collects the data appended to files of the store in one reactor turn, and writes it as one batch.
 
-Within a batch the pages are written and synced first, then the journal: an event about a page is never on disk before
-the page. While a batch is in flight the next one collects. A batch that fails is kept whole and retried at the same
-positions until it succeeds: nothing is dropped or reordered.
+A batch writes and syncs the pages first, then the journal: an event about a page is never on disk before the page.
+During the write of one batch the next one collects. A batch that fails is kept whole and retried at the same positions
+until it succeeds: nothing is dropped or reordered.
 """
 
 from __future__ import annotations
@@ -23,47 +23,47 @@ from .files import Disk, Files, OpenFiles
 
 log = logging.getLogger(__name__)
 
-#: Something to be done with files.
+#: An action on files, such as a rename, in the disk thread.
 FileTask = Callable[["Files"], None]
 
-#: Bytes of a journal segment from which on it is prefilled: a sync after a write into zeros that are on disk already
-#: does not wait for the file system to record a new size. A small journal stays small.
+#: Minimum bytes of a journal segment that is prefilled. A sync after a write into zeros that are on disk already does
+#: not wait for the file system to record a new size. A small journal stays small.
 PREFILL_FROM = 64 * 1024
 
-#: Bytes that are prefilled at once: as many as the segment has, up to this.
+#: Maximum bytes of zeros written at once. Below the maximum, the file doubles.
 MAX_PREFILL = 1024 * 1024
 
-#: Bytes of a write above which nothing is prefilled: most of its sync is for the data.
+#: Maximum bytes of a write that prefills: the sync of a larger one mostly waits for the data.
 MAX_PREFILLED_WRITE = 64 * 1024
 
-#: Prefilled segments end at a multiple of this where there is room.
+#: The end of prefilled zeros is a multiple of this.
 PREFILL_BLOCK = 4096
 
-#: Bytes of a batch above which the reactor's thread does not write it.
+#: Maximum bytes of a batch that the reactor's thread writes.
 MAX_REACTOR_BATCH = 64 * 1024
 
-#: Seconds of a sync, on average, up to which the reactor's thread may wait for it.
+#: Maximum mean seconds of a sync for which the reactor's thread may wait.
 FAST_SYNC = 0.000_25
 
-#: Syncs that the average is of, more or less.
+#: Approximate number of syncs in the mean.
 SYNCS_OF_MEAN = 8
 
-#: Seconds of a sync from which on the disk counts as slow, and milliseconds for which it does.
+#: Seconds of a sync after which the disk counts as slow, and milliseconds for which it does.
 SLOW_SYNC = 0.010
 SLOW_DISK_INTERVAL = 1000
 
-#: Seconds for which a batch waits for the reactor to become idle, and batches that do not wait after one in vain.
+#: Maximum seconds that a batch waits for the reactor to become idle, and batches that do not wait after such a timeout.
 MAX_WAIT = 0.000_5
 BUSY_BATCHES = 32
 
-#: Who writes a batch: see `ReactorSync.ask`.
+#: The thread that writes a batch, see `ReactorSync.ask`.
 IN_THREAD, IN_REACTOR, LATER = 0, 1, 2
 
 _ZEROS = bytes(MAX_PREFILL + PREFILL_BLOCK)
 
 
 class BatchResult(NamedTuple):
-    """The result of one `WriteBatch.write`. ``task_fault`` is why the first of ``failed_tasks`` failed."""
+    """The result of one `WriteBatch.write`. ``task_fault``: why the first of ``failed_tasks`` failed."""
 
     fault: Exception | None
     task_fault: Exception | None
@@ -72,7 +72,7 @@ class BatchResult(NamedTuple):
 
 
 class WriteBatch:
-    """Writes that go to the disk together, and the callers that wait for them.
+    """Writes that go to the disk together, and callbacks for their end.
 
     ``awaited``: `Writer.when_synced` waits for this batch.
     """
@@ -88,13 +88,13 @@ class WriteBatch:
     def write(self, tasks: list[FileTask], opened: OpenFiles) -> BatchResult:
         """Run the file tasks, then write and sync the pages, then the journal.
 
-        A file task that fails does not prevent the writes; it and those after it are returned.
+        A failed file task does not prevent the writes; the result has it and the tasks after it.
         """
         began = perf_counter()
         fault: Exception | None = None
         task_fault: Exception | None = None
         failed: list[FileTask] = []
-        stream: AppendOnlyFile | None = None  # at work
+        stream: AppendOnlyFile | None = None  # the file being written
         opened.files.begin_batch()
         for index, task in enumerate(tasks):
             try:
@@ -112,7 +112,7 @@ class WriteBatch:
                 stream = write.stream
                 if write.parts:
                     opened.files.write_all(opened.descriptor(stream.path), b"".join(write.parts), write.at)
-            for write in pages:  # all are safe before the journal refers to them
+            for write in pages:  # all are synced before the journal refers to them
                 stream = write.stream
                 if write.sync:
                     opened.files.sync(opened.descriptor(stream.path))
@@ -128,9 +128,9 @@ class WriteBatch:
                     _write_zeros(opened.files, write, descriptor)
                 if write.sync:
                     opened.files.sync(descriptor)
-            for write in journal:  # a segment is sealed once the file of the next one exists
+            for write in journal:  # seal a segment after the file of the next one exists
                 stream = write.stream
-                if write.last:  # not stream.closed: it may be closed meanwhile, with more to be written
+                if write.last:  # not stream.closed: the reactor may close it meanwhile, with more data
                     _finish(opened, write)
         except Exception as error:
             if isinstance(error, OSError) and stream is not None:
@@ -145,20 +145,20 @@ class WriteBatch:
     # ---- step 4, in the reactor thread
 
     def confirm(self) -> None:
-        """Call those who wait for the batch."""
+        """Call the callbacks of the batch."""
         for call in self.callers:
             try:
                 call()
-            except Exception:  # a bug in one caller must not keep the others waiting
+            except Exception:  # a bug in one callback must not prevent the others
                 log.exception("callback after a store write failed")
 
 
 def _write_zeros(files: Files, write: Write, descriptor: int) -> None:
-    """Write zeros behind a write. Nothing needs them: a fault ends it."""
+    """Write zeros behind a write. They are optional: an error ends the prefilling of this file."""
     stream, end = write.stream, write.at + write.size
     stop = min(end + max(PREFILL_BLOCK, min(end, MAX_PREFILL)), stream.prefill_until)
     stop = -(-stop // PREFILL_BLOCK) * PREFILL_BLOCK
-    stream.prefilled = stop  # even where it fails: some of it may have been written
+    stream.prefilled = stop  # even if the write fails: it may have written some zeros
     try:
         files.write(descriptor, memoryview(_ZEROS)[: stop - end], end)
     except OSError:
@@ -179,7 +179,7 @@ def _finish(opened: OpenFiles, write: Write) -> None:
 
 
 def _prefills(write: Write) -> bool:
-    """Whether zeros are to be written behind a write: it has reached the end of those there are."""
+    """Return whether a write prefills: it reaches the end of the present zeros."""
     stream, end = write.stream, write.at + write.size
     return (
         stream.prefilled < end < stream.prefill_until
@@ -190,34 +190,34 @@ def _prefills(write: Write) -> bool:
     )
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # of crash tests
+@mypyc_attr(allow_interpreted_subclasses=True)  # subclasses in crash tests
 class ReactorSync:
-    """Whether the reactor's thread writes and syncs a small batch itself instead of waiting for the disk thread.
+    """Decides whether the reactor's thread writes and syncs a small batch itself instead of the disk thread.
 
-    That saves two changes of threads, which take as long as the sync of a fast disk. It is done while syncs are fast,
-    as soon as nothing else waits for the reactor: ``is_idle`` says so. Until then the reactor goes on with the others,
-    whose messages become part of the batch. Where it is not idle within `MAX_WAIT`, the disk thread has this batch and
-    some more. After a slow sync it has all for a while. ``seconds`` is the mean of the syncs.
+    That saves two thread switches, which take as long as a sync of a fast disk. The reactor's thread writes while syncs
+    are fast and ``is_idle`` finds no other work for the reactor. Until then the reactor serves other connections, whose
+    messages join the batch. If the reactor is not idle within `MAX_WAIT`, the disk thread writes this batch and some
+    more; after a slow sync it writes all for a while. ``seconds``: mean of the syncs.
     """
 
     def __init__(self, clock: Clock, is_idle: Callable[[], bool]) -> None:
         self._clock = clock
         self._is_idle = is_idle
-        self._until = 0  # ms of the steady clock: until then the disk counts as slow
-        self._waiting_since = 0.0  # when the batch that waits for an idle reactor was due; 0: none does
-        self.busy_batches = 0  # that go to the disk thread without a wait, as the reactor has no pause
-        self.seconds = SLOW_SYNC  # until some are known
-        self.count = 0  # batches that the reactor's thread has written
+        self._until = 0  # ms of the steady clock until which the disk counts as slow
+        self._waiting_since = 0.0  # when the batch that waits for an idle reactor was due; 0 without one
+        self.busy_batches = 0  # next batches for the disk thread without a wait for an idle reactor
+        self.seconds = SLOW_SYNC  # until the first syncs
+        self.count = 0  # batches written by the reactor's thread
 
     def observe(self, seconds: float) -> None:
-        """A batch took so long to be written and synced."""
+        """Add the seconds that a batch took to be written and synced."""
         self.seconds += (seconds - self.seconds) / SYNCS_OF_MEAN
         if seconds >= SLOW_SYNC:
             self._until = self._clock.steady.refresh() + SLOW_DISK_INTERVAL
 
     @property
     def is_fast(self) -> bool:
-        """Whether the disk is."""
+        """Whether the disk is fast."""
         if self.seconds > FAST_SYNC:
             return False
         if self._until:
@@ -227,8 +227,8 @@ class ReactorSync:
         return True
 
     def ask(self) -> int:
-        """What to do with a batch that is due: `IN_REACTOR`, `IN_THREAD`, or `LATER`: ask again at the end of the next
-        round.
+        """Return who writes a due batch: `IN_REACTOR`, `IN_THREAD`, or `LATER`: ask again at the end of the
+        next turn.
         """
         waiting_since, self._waiting_since = self._waiting_since, 0.0
         if not self.is_fast:
@@ -248,19 +248,19 @@ class ReactorSync:
         return LATER
 
 
-#: Makes the end of a file, from a function that reads it and its size.
+#: Returns the footer of a file, from a function that reads the file, and the file's size.
 Seal = Callable[[Callable[[int, int], bytes], int], bytes]
 
 
 class AppendOnlyFile:
-    """A file that `Writer` appends to. All methods are the reactor's; none waits.
+    """A file that `Writer` appends to. The reactor's thread calls all methods; none blocks.
 
-    ``size`` counts all that was appended, ``written`` what is in the file; the writer moves ``parts`` to ``flight``,
-    and counts them as written when the disk has them. ``journal`` files are written after all
-    others of their batch, in the order of their first append.
+    ``size`` counts the bytes appended, ``written`` the bytes in the file. The writer moves ``parts`` to ``flight``, and
+    counts them as written when they are on disk. It writes ``journal`` files after the others of a batch, in the order
+    of their first append.
 
-    From ``prefill_from`` bytes on, and up to ``prefill_until``, zeros are written ahead of the records, up to
-    ``prefilled``, which is the disk thread's. They go when the file is closed.
+    Between ``prefill_from`` and ``prefill_until`` bytes, the disk thread writes zeros ahead of the records, up to
+    ``prefilled``. It truncates them when it closes the file.
     """
 
     def __init__(self, writer: Writer, path: Path, size: int, journal: bool) -> None:
@@ -274,21 +274,21 @@ class AppendOnlyFile:
         self.deleted = False
         self.seal: Seal | None = None
         self.sync = False  # sync with the next batch
-        self.unsynced = False  # something written is not known to be safe
+        self.unsynced = False  # written, but not synced
         self.prefill_from = self.prefill_until = self.prefilled = 0
         self.parts: list[bytes] = []
-        self.chunks: list[bytes] = []  # parts that were joined to be read, before those above
-        self.flight: list[bytes] = []  # what the disk is writing, before those above
+        self.chunks: list[bytes] = []  # earlier parts, joined by `read`
+        self.flight: list[bytes] = []  # earlier parts that a batch is writing
 
     def append(self, data: bytes, sync: bool = True) -> int:
-        """Add to the end, and return where that is; ``sync`` asks for the batch to be safe before it is done."""
+        """Append data, and return its offset. ``sync``: the next batch syncs the file."""
         at, size, parts = self.size, len(data), self.parts
         self.size = at + size
         limit = self._write_limit
         limit.bytes += size
         if limit.bytes >= limit.max_bytes:
             limit.review()
-        if sync or not parts:  # else the writer knows of it already
+        if sync or not parts:  # else the writer has recorded the file already
             if sync:
                 self.sync = True
             self._writer.appended(self, sync)
@@ -296,7 +296,7 @@ class AppendOnlyFile:
         return at
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes that are appended and not yet in the file: ``written`` <= ``start`` <= ``stop`` <= ``size``."""
+        """Return appended bytes that are not in the file yet: ``written`` <= ``start`` <= ``stop`` <= ``size``."""
         if self.parts:
             self.chunks.append(b"".join(self.parts))
             self.parts = []
@@ -312,7 +312,7 @@ class AppendOnlyFile:
         return b"".join(found)
 
     def close(self, seal: Seal | None = None) -> None:
-        """Nothing more is appended; with the next batch the file is synced and closed.
+        """End the file: the next batch syncs and closes it.
 
         ``seal`` reads the file in the disk thread and returns its footer.
         """
@@ -322,7 +322,7 @@ class AppendOnlyFile:
         self._writer.appended(self, True)
 
     def delete(self) -> None:
-        """Delete the file before anything else is written; the caller has made sure that it is not needed."""
+        """Delete the file before anything else is written. The caller ensures that no record needs it."""
         if self.deleted:
             return
         self.closed = self.deleted = True
@@ -333,28 +333,28 @@ class AppendOnlyFile:
 
 
 class Write(NamedTuple):
-    """What goes to the end of one file. Defined behind the type of its field, which mypyc looks at here."""
+    """The bytes of a batch for one file. Defined after `AppendOnlyFile`: mypyc evaluates its annotations here."""
 
     stream: AppendOnlyFile
     at: int
     parts: list[bytes]
     size: int
     sync: bool
-    last: bool  # nothing more will come: the file ends with it
+    last: bool  # the last write of the file
 
 
 #: Bytes appended and not yet written above which producers of durable messages are blocked.
 MAX_PENDING_BYTES = 32 * 1024 * 1024
 
-#: Times that a broker which stops tries to get rid of what it has.
+#: Attempts of a stopping broker to write everything.
 SHUTDOWN_ATTEMPTS = 3
 
 
 class Writer:
-    """The batches of one broker. ``failing`` is why writes fail at the moment, None while they succeed.
+    """The batches of one broker. ``failing``: why writes fail now, None while they succeed.
 
-    ``write_limit`` counts the bytes that wait; it is full from `MAX_PENDING_BYTES` on and while the disk fails.
-    Producers of durable messages wait for it as for any other `MemoryLimit`.
+    ``write_limit`` counts the bytes that are not written; it is full above `MAX_PENDING_BYTES` and while the disk
+    fails. Producers of durable messages wait for it as for any `MemoryLimit`.
     """
 
     def __init__(
@@ -372,25 +372,25 @@ class Writer:
         self.on_failure: Callable[[str | None], object] = lambda fault: None
         #: Encodes pending events before each batch; False if some are left: the batch waits for them.
         self.gather: Callable[[], bool] = lambda: True
-        #: Runs the callers that wait for a batch.
+        #: Runs the callbacks of a batch.
         self.around: Callable[[Callable[[], None]], object] = lambda call: call()
         self.draining = False  # `gather` must encode everything at once
         self.batches = 0
         self.bytes_written = 0
         self.failures = 0
         self.disk_seconds = 0.0  # spent in writing and syncing
-        self.reactor_sync: ReactorSync | None = None  # where the reactor's thread may write
+        self.reactor_sync: ReactorSync | None = None  # set if the reactor's thread may write
         self._disk = disk
         self.clock = clock
         self._delay = delay  # seconds from the first append to the write of a batch (journal-buffer-timeout)
-        # the same while the batch has only pages (page-sync-timeout)
+        # seconds for a batch with pages only (page-sync-timeout)
         self._page_delay = delay if page_delay is None else page_delay
-        self._for_journal = False  # the next batch has something for the journal
-        #: Calls once, when everything of this turn of the reactor was appended.
+        self._for_journal = False  # the next batch has data for the journal
+        #: Calls a function at the end of this turn of the reactor.
         self._round_end: Callable[[Callable[[], None]], object] = getattr(
             clock.reactor, "call_at_round_end", clock.soon
         )
-        self._open = OpenFiles(self.files)  # the disk thread's alone
+        self._open = OpenFiles(self.files)  # used by the disk thread only
         self._dirty: dict[AppendOnlyFile, None] = {}
         self._unsynced: dict[AppendOnlyFile, None] = {}
         self._tasks: list[FileTask] = []
@@ -398,12 +398,12 @@ class Writer:
         self._flight: WriteBatch | None = None
         self._flush_due = False
         self._batch_retry: Any = None  # a delayed call, while a batch is to be retried
-        self._task_retry: Any = None  # the same, for a file task that failed
+        self._task_retry: Any = None  # a delayed call, while a file task is to be retried
         self._task_fault: str | None = None
         self._failing_since = 0
 
     def open(self, path: Path, size: int = 0, *, journal: bool = False) -> AppendOnlyFile:
-        """A file to append to from ``size`` on; it is created with the first write."""
+        """Return a file to append to from ``size`` on. The first write creates it."""
         return AppendOnlyFile(self, path, size, journal)
 
     @property
@@ -419,7 +419,7 @@ class Writer:
     # ---- appending
 
     def appended(self, stream: AppendOnlyFile, sync: bool) -> None:
-        """A file has more to write."""
+        """Write a file with the next batch."""
         self._dirty[stream] = None
         if sync:
             self._next.awaited = True
@@ -431,7 +431,7 @@ class Writer:
             self._for_journal = True
 
     def delete(self, stream: AppendOnlyFile, forgotten: int) -> None:
-        """The file of a stream goes, and ``forgotten`` bytes are not written any more."""
+        """Delete the file of a stream. ``forgotten``: bytes that are not written yet and never will be."""
         self._dirty.pop(stream, None)
         self._unsynced.pop(stream, None)
         self.write_limit.bytes -= forgotten
@@ -446,29 +446,29 @@ class Writer:
     def run_task(self, task: FileTask) -> None:
         """Run a task on files in the disk thread, before the next batch is written.
 
-        Tasks keep their order. One that fails is retried before all later ones.
+        Tasks keep their order. A failed task is retried before all later ones.
         """
         self._tasks.append(task)
         if not self._flush_due:
             self._schedule_flush(self._delay)
 
     def after_next_batch(self, call: Callable[[], object]) -> None:
-        """Call once the next batch is written, which will have something that is appended later in this turn."""
+        """Call ``call`` when the next batch, with the data appended later in this turn, is written."""
         self._next.callers.append(call)
         if not self._flush_due:
             self._schedule_flush(self._delay)
 
     def require_next_batch(self) -> None:
-        """The next batch has something that `when_synced` must wait for."""
+        """Make `when_synced` wait for the next batch."""
         self._next.awaited = True
 
     def require_end_of_turn(self) -> None:
-        """The same, and that is not encoded yet: `end_of_turn` is to be called."""
+        """Make `when_synced` wait for data that is encoded at the end of the turn, and call `end_of_turn` then."""
         self._next.awaited = True
         self._round_end(self.end_of_turn)
 
     def when_synced(self, call: Callable[[], None]) -> None:
-        """Call once everything that must be synced is; at once if nothing is pending."""
+        """Call ``call`` when everything that must be synced is synced; at once if nothing is pending."""
         if self._next.awaited:
             self._next.callers.append(call)
         elif self._flight is not None and self._flight.awaited:
@@ -493,7 +493,7 @@ class Writer:
                 return
             waits = self._delay if self._for_journal else self._page_delay
             if self._flight is not None:
-                self._flush_due = True  # for those who wait, even if nothing was left to write
+                self._flush_due = True  # for the callbacks, even if nothing is left to write
                 return
             if waits and self._flush_due:
                 return
@@ -501,11 +501,7 @@ class Writer:
         self._flush()
 
     def _flush(self, at_end: bool = True) -> None:
-        """Write the next batch.
-
-        ``at_end``: at the end of a turn a small batch may be written in this thread, or wait for what other connections
-        have.
-        """
+        """Write the next batch. ``at_end``: at the end of a turn, this thread may write it or wait for more data."""
         if self._flight is not None or not self._flush_due:
             return
         here, who = self.reactor_sync, IN_THREAD
@@ -547,12 +543,12 @@ class Writer:
             self._submit(batch)
 
     def _is_small(self, batch: WriteBatch) -> bool:
-        """Whether a batch is no more than a write to the open segment and its sync."""
+        """Return whether a batch is only a write to the open segment and its sync."""
         if len(batch.writes) != 1 or batch.bytes > MAX_REACTOR_BATCH:
             return False
         write = batch.writes[0]
         stream = write.stream
-        # the disk thread has nothing to do now, so that its descriptors may be used here
+        # the disk thread is idle now, so that this thread may use its descriptors
         return (
             stream.journal
             and not write.last
@@ -565,7 +561,7 @@ class Writer:
         self._disk.run(partial(batch.write, tasks, self._open), self._completed)
 
     def _completed(self, result: BatchResult) -> None:
-        """The disk thread has written the batch in flight, or has failed."""
+        """Complete the batch in flight, or schedule its retry."""
         batch = self._flight
         assert batch is not None
         self.disk_seconds += result.seconds
@@ -596,7 +592,7 @@ class Writer:
             self.around(batch.confirm)
 
     def _retry_later(self, result: BatchResult) -> None:
-        """Retry file tasks that failed; each fault is logged once."""
+        """Retry failed file tasks. Each fault is logged once."""
         self._tasks[:0] = result.failed_tasks
         text = None if result.task_fault is None else describe_fault(result.task_fault)
         if text is not None and text != self._task_fault:
@@ -645,7 +641,7 @@ class Writer:
         self.on_failure(None)
 
     def write_now(self) -> None:
-        """Write everything appended and wait until it is on disk or has failed. Only during start: it blocks."""
+        """Write everything appended, and wait until it is on disk or has failed. Blocks: only for start."""
         self._flush_due = self.draining = True
         try:
             self._flush(False)
@@ -656,11 +652,11 @@ class Writer:
     # ---- the end
 
     def drain(self) -> bool:
-        """Write everything appended and wait for it. False, with a log line, if the disk fails."""
+        """Write everything appended, and wait for it. Returns False, with a log line, if the disk fails."""
         self.draining = True
         try:
             for _ in range(SHUTDOWN_ATTEMPTS):
-                self._disk.finish()  # what was appended meanwhile is written, too
+                self._disk.finish()  # also writes data appended meanwhile
                 self.gather()
                 for stream in (*self._dirty, *self._unsynced):
                     stream.sync = True
@@ -670,7 +666,7 @@ class Writer:
                     self.stop()
                     self._retry()
                     self._disk.finish()
-                    self.gather()  # callers may have appended more
+                    self.gather()  # callbacks may have appended more
                 if self.idle and not self._unsynced:
                     return True
         finally:
@@ -680,14 +676,14 @@ class Writer:
         return False
 
     def stop(self) -> None:
-        """No timer is left behind."""
+        """Cancel all timers."""
         cancel(self._batch_retry)
         cancel(self._task_retry)
         self._batch_retry = self._task_retry = None
 
 
 def describe_fault(fault: BaseException) -> str:
-    """What went wrong with which file, for people."""
+    """Describe a failed write for operators: the error and the file."""
     if isinstance(fault, OSError):
         return f"cannot write {fault.filename or 'to the store'}: {fault.strerror or fault}"
     return f"cannot write to the store: {type(fault).__name__}: {fault}"
