@@ -1,12 +1,9 @@
 """The pages of addresses: appending, reading, deleting, and the cursors of queues in them.
 
-The page reader: reads blocks of messages from page files in a thread of its own, each once for all who wait for it.
-
-Every record is checked before it is handed on. A block's messages are decoded on demand.
-
-A cursor: the position of one queue in the pages of one address, and its state in each page.
-
-The pages of one address: appending to the last page, and deleting pages that no queue needs any more.
+`Paging` has the `Pages` of all addresses. `Pages` appends messages to the last page of one address, and deletes pages
+without unsettled messages. `PageReader` reads blocks of messages in a thread of its own, one read for all callers that
+wait for a block; it checks every record, and a block decodes messages on demand. A `Cursor` is the position of one
+queue in the pages of one address; it has a `QueuePageState` for each page.
 """
 
 from __future__ import annotations
@@ -79,10 +76,10 @@ from .retention import PAGING, Retention
 from .segment import PAGE, ReadFile, pack_header, read_footer
 from .writer import AppendOnlyFile, Writer
 
-#: Bytes of a page that are read together, more or less: messages that begin within as many.
+#: Bytes of a page that share a block: it has the messages that begin in them.
 BLOCK_BYTES = 256 * 1024
 
-#: Python's own share of a block.
+#: Bytes of Python's objects in a block.
 OVERHEAD = 400
 
 _unpack = MESSAGE.unpack_from
@@ -92,7 +89,7 @@ _FRAME = PREFIX.size
 
 
 class Block:
-    """See `broker.paging.Block`."""
+    """See `broker.ports.Block`."""
 
     def __init__(
         self, page: Page, records: BlockRecords, address: Address, memo: TraitsCache, account: Account
@@ -100,7 +97,7 @@ class Block:
         self.page = page
         self.first = records.first
         self.stop = records.first + len(records.at)
-        self._records = records  # the page has no more than a weak reference to them
+        self._records = records  # keeps them alive: the page has only a weak reference
         self._at: array[int] = records.at
         self._data: bytes = records.data
         self._address = address
@@ -109,7 +106,6 @@ class Block:
         self.size = len(records.data) + 4 * len(records.at) + OVERHEAD
 
     def message(self, index: int) -> Message:
-        """The message at a position of this block; the same object for all queues while any of them holds it."""
         page = self.page
         if page.left > 1 or page.shared:
             shared = page.shared.get(index)
@@ -121,7 +117,6 @@ class Block:
         return message
 
     def decode(self, index: int) -> Message:
-        """As `message`, for a caller that is done with it at once: an object of its own."""
         data, at = self._data, self._at[index - self.first]
         # fmt: off
         (_, flags, priority, _, _, number, timestamp, expires, _, _,
@@ -134,22 +129,18 @@ class Block:
         return RecoveredMessage(number, self._address, traits, tail, head, timestamp, expires, self._account)
 
     def due(self, index: int) -> int:
-        """When it is to be delivered (epoch ms) as it was sent, 0 for at once."""
         due: int = _unpack(self._data, self._at[index - self.first])[8]
         return due
 
     def number_of(self, index: int) -> int:
-        """Its message's number."""
         number: int = _unpack(self._data, self._at[index - self.first])[5]
         return number
 
     def expires(self, index: int) -> int:
-        """When it expires (epoch ms), 0 for never."""
         expires: int = _unpack(self._data, self._at[index - self.first])[7]
         return expires
 
     def traits(self, index: int) -> Traits:
-        """Its traits; mostly the same object for messages that were sent with the same headers."""
         data, at = self._data, self._at[index - self.first]
         head, _, queues, length = _unpack_lengths(data, at + LENGTHS_AT)
         start = at + _PROLOGUE + 4 * queues
@@ -166,35 +157,36 @@ Done = Callable[[Block | None], None]
 #: Complete pages whose record offsets are cached, over all addresses.
 CACHED_PAGE_STARTS = 16
 
-#: Key in `Page.pending_reads` of reads that wait for the record offsets of the page.
+#: Key in `Page.pending_reads` of the reads that wait for the record offsets of a page.
 STARTS = -1
 
-#: How often a read that fails is tried again before its page is given up, and the seconds between.
+#: Retries of a failed read before its page is given up, and seconds between them.
 RETRIES, RETRY_INTERVAL = 3, 1.0
 
 
 class PageReader:
-    """Reads for all pages of a broker."""
+    """The reads of all pages of a broker."""
 
     def __init__(self, reader: Disk, files: Files, clock: Clock) -> None:
-        self.account: Account | None = None  # for what is read; None: its address
+        self.account: Account | None = None  # memory account of blocks; None: the address's own
         self.blocks_read = 0
         self.bytes_read = 0
         self._reader = reader
         self._files = files
         self.clock = clock
         self._memo = TraitsCache()
-        self._expanded: OrderedDict[Page, None] = OrderedDict()  # their starts can be read again
+        # complete pages with cached record offsets, by last use
+        self._expanded: OrderedDict[Page, None] = OrderedDict()
 
     # ---- blocks
 
     def fetch(self, page: Page, index: int, done: Done) -> None:
-        """Read the block with a position. ``done`` is called later, never within; with None for what is unreadable.
+        """Read the block with a position. ``done`` is called later, never within; with None for an unreadable position.
 
-        What is unreadable has been reported, and is settled as lost for all queues before ``done`` is called.
+        Before ``done`` is called, an unreadable position is reported, and settled as lost for all queues.
         """
         if page.gone or index in page.unreadable:
-            if not page.gone:  # something that was in memory was put back
+            if not page.gone:  # a queue may have put the position back from memory
                 page.pages.lose(page, [index], page.damage or "")
             self.clock.soon(lambda: done(None))
             return
@@ -263,7 +255,7 @@ class PageReader:
                 self.fetch(page, index, done)
 
     def _failed(self, page: Page, key: int, indexes: range, tries: int, fault: Exception) -> None:
-        """Retry to read a block, unless its file is missing: a disk error may be temporary."""
+        """Retry the read of a block, unless its file is missing: a disk error may be temporary."""
         missing = isinstance(fault, FileNotFoundError)
         if page.gone or missing or tries >= RETRIES:
             self._lost(page, key, range(page.count) if missing else indexes, _reason(fault))
@@ -293,7 +285,7 @@ class PageReader:
             page.pages.lose(page, indexes, reason)
         self._answer(page, key)
 
-    # ---- where the records begin
+    # ---- record offsets
 
     def _read_starts(self, page: Page, tries: int) -> None:
         def came(result: array[int] | Exception) -> None:
@@ -309,7 +301,7 @@ class PageReader:
         self._reader.run(lambda: read_starts(self._files, page.path, page.count), came)
 
     def know_starts(self, page: Page, starts: array[int]) -> None:
-        """Keep where the records of a complete page begin, and give up those of another for it."""
+        """Cache the record offsets of a complete page. Drops those of the least recently used page."""
         page.starts = starts
         if page.sealed:
             self._expanded[page] = None
@@ -318,7 +310,7 @@ class PageReader:
                 self._expanded.popitem(last=False)[0].starts = None
 
     def forget(self, page: Page) -> None:
-        """A page is gone."""
+        """Drop the cached record offsets of a deleted page."""
         self._expanded.pop(page, None)
 
 
@@ -329,13 +321,13 @@ def _reason(fault: Exception) -> str:
 def read_records(
     files: Files, path: Path, starts: array[int], split: int, rest: bytes
 ) -> tuple[bytes, list[int]]:
-    """Bytes of records, and which of those are damaged. In the reader's thread.
+    """Return the bytes of records, and the indexes in ``starts`` of damaged ones. Runs in the reader's thread.
 
-    The file has them up to ``split``, ``rest`` is what follows.
+    The file has the bytes before ``split``; ``rest`` follows them.
     """
     base = starts[0]
     data = files.read(path, base, split)
-    data = data.ljust(split - base, b"\0") + rest  # where the file has become shorter
+    data = data.ljust(split - base, b"\0") + rest  # pad a truncated file
     bad, size, view = [], PREFIX.size, memoryview(data)
     unpack, length_of = PREFIX.unpack_from, len(data)
     for place, start in enumerate(starts):
@@ -348,7 +340,7 @@ def read_records(
 
 
 def read_starts(files: Files, path: Path, count: int) -> array[int]:
-    """Where the records of a complete page begin. In the reader's thread."""
+    """Return the record offsets of a complete page. Runs in the reader's thread."""
     footer = read_footer(partial(files.read, path), files.size(path))
     if footer is not None and len(footer.starts) == count:
         return footer.starts
@@ -356,7 +348,7 @@ def read_starts(files: Files, path: Path, count: int) -> array[int]:
 
 
 ZEROS = re.compile(rb"\0+")
-#: Waiting or timed: positions that are not in memory.
+#: Positions that are only on disk: waiting or timed.
 ON_DISK = re.compile(rb"[\x01-\x0a\x0c]+")
 _LEFT_IN_MEMORY = bytes(LOADED if state == LOADED else 0 for state in range(256))
 
@@ -365,12 +357,12 @@ class PendingUpdates:
     """Changes of one queue in one page that are encoded together."""
 
     def __init__(self) -> None:
-        # by reason, with `WENT_OUT` where they were delivered without a record: positions, and spans from, to before
+        # by reason (with `WENT_OUT` if delivered without a record): positions, and spans from, to before
         self.settled: defaultdict[int, list[int]] = defaultdict(list)
         self.spans: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        #: Returned deliveries: index, deliveries, how many of them have no record yet, attempts, due, time.
+        #: Returned deliveries: index, deliveries, deliveries without a record yet, attempts, due, time.
         self.returned: list[tuple[int, int, int, int, int, int]] = []
-        self.takers: dict[int, str] = {}  # by index, who acknowledged; where that is wanted
+        self.takers: dict[int, str] = {}  # by index: name of the consumer that acknowledged, if retained
 
 
 _NO_COUNTS: dict[int, tuple[int, int]] = {}
@@ -378,10 +370,10 @@ _NO_DUES: dict[int, int] = {}
 
 
 class QueuePageState(LiveRecord):
-    """One byte for each message of a page, as one queue sees it (see `Cursor.states`), and counts of them.
+    """The states of a page's messages in one queue (see `broker.ports.Cursor.states`), and their counts.
 
-    ``states`` may be shorter than the page: positions missing at its end are not this queue's. States that were not
-    used for a while are compressed (`compress_states`); ``states`` is empty until `expand_states`.
+    ``states`` may be shorter than the page: the queue does not have the positions after its end. `compress_states`
+    compresses states that were not used recently; ``states`` is empty until `expand_states`.
     """
 
     whole = False
@@ -396,17 +388,17 @@ class QueuePageState(LiveRecord):
         self.timed = 0
         self.levels = [0] * 10  # waiting, by priority
         # shared while they are empty: `set_counts`, `set_due`
-        self.counts = _NO_COUNTS  # deliveries and attempts by index, where there were any
-        self.dues = _NO_DUES  # of deliveries that came back, where they have one
-        self.listed = False  # among those of its cursor that may be cooled
-        self.updates: PendingUpdates | None = None  # what can be added to
+        self.counts = _NO_COUNTS  # by index, if not 0: deliveries and attempts
+        self.dues = _NO_DUES  # by index: due times of returned deliveries
+        self.listed = False  # in `Cursor._expanded`
+        self.updates: PendingUpdates | None = None  # the updates that may still be extended
         self.mark: object = None  # the transaction that ``updates`` belongs to
-        self.logged: PendingUpdates | None = None  # the same of messages that no restart brings back
+        self.logged: PendingUpdates | None = None  # updates of messages that do not survive a restart
         self._packed = b""
         self._unlogged: list[PendingUpdates] = []
 
     def count_up(self) -> None:
-        """Set the counts by what ``states`` has."""
+        """Count the states."""
         states = self.states
         self.levels = [states.count(level + 1) for level in range(10)]
         self.timed = states.count(TIMED)
@@ -428,13 +420,13 @@ class QueuePageState(LiveRecord):
         self.dues[index] = due
 
     def compress_states(self) -> None:
-        """Keep the states compressed: for a page that nothing is added to, while nothing is loaded."""
+        """Compress the states. Call it only for a page that is not appended to, while no position is loaded."""
         if self.states:
             self._packed = compress(self.states, 1) if self.remaining else b""
             self.states = bytearray()
 
     def expand_states(self) -> bytearray:
-        """The states, for reading and writing."""
+        """Return the states, for reading and writing."""
         packed = self._packed
         if packed:
             self._packed = b""
@@ -442,9 +434,9 @@ class QueuePageState(LiveRecord):
         return self.states
 
     def purge(self, reason: Reason, durable: bool, retains: bool) -> int:
-        """Everything that is waiting or timed is done with; returns how many.
+        """Settle everything that is waiting or timed. Returns the number of positions.
 
-        ``retains``: what becomes of messages that no restart brings back is written too.
+        ``retains``: also record messages that do not survive a restart.
         """
         states, settled = self.expand_states(), 0
         for match in ON_DISK.finditer(states):
@@ -470,7 +462,7 @@ class QueuePageState(LiveRecord):
     # ---- records for the journal
 
     def pending_updates(self) -> PendingUpdates:
-        """Where to add what is new. What happens in a transaction is not mixed with what happened before it."""
+        """Return the updates to extend: new ones after the begin or end of a transaction."""
         log = self.cursor.pages.log
         updates = self.updates
         if updates is None or self.mark is not log.mark:
@@ -481,7 +473,7 @@ class QueuePageState(LiveRecord):
         return updates
 
     def logged_updates(self) -> PendingUpdates:
-        """Where to add what became of messages that are retained and that no restart brings back."""
+        """Return the updates to extend for retained messages that do not survive a restart."""
         updates = self.logged
         if updates is None:
             updates = self.logged = PendingUpdates()
@@ -489,13 +481,11 @@ class QueuePageState(LiveRecord):
         return updates
 
     def encode_logged(self, encoder: RecordEncoder) -> None:
-        """Records of that."""
         updates, self.logged = self.logged, None
         if updates is not None:
             self._encode(updates, encoder, FOR_READERS)
 
     def encode(self, encoder: RecordEncoder) -> None:
-        """Records of what is new."""
         updates = self._unlogged.pop(0)
         if updates is self.updates:
             self.updates = None
@@ -519,7 +509,7 @@ class QueuePageState(LiveRecord):
             encoder.add(head + pack_spans(sorted(spans)), scope)
 
     def encode_all(self, encoder: RecordEncoder) -> None:
-        """Records of all that this queue is done with in this page, and of the counts of what is left."""
+        """Encode all settled positions of the page, and the counts of the others."""
         address, queue = self._names(encoder)
         page = self.page.number
         states = decompress(self._packed) if self._packed else self.states
@@ -540,7 +530,7 @@ class QueuePageState(LiveRecord):
 def by_consumer(
     encoder: RecordEncoder, positions: list[int], takers: dict[int, str]
 ) -> Iterable[tuple[int, list[int]]]:
-    """Numbers of consumers, and what of the positions each of them took; 0 for those of whom it is not known."""
+    """Group positions by the consumer that took them. Returns pairs of consumer number (0: unknown) and positions."""
     if not takers:
         return ((0, positions),)
     found: dict[int, list[int]] = {}
@@ -551,24 +541,24 @@ def by_consumer(
 
 
 def pack_spans(spans: Iterable[tuple[int, int]]) -> bytes:
-    """Ascending spans, from and to before, as runs of u32 first, u32 count."""
+    """Encode ascending spans, from and to before, as runs of u32 first, u32 count."""
     return b"".join([RUN.pack(start, stop - start) for start, stop in spans])
 
 
-#: Holdings of complete pages that a cursor keeps at hand beside those with loaded messages.
+#: States of complete pages that a cursor keeps uncompressed, in addition to those with loaded messages.
 EXPANDED_STATES = 2
 
 NEVER_DELIVERED = (0, 0)
 
 
 class Cursor:
-    """See `broker.paging.Cursor`. Holdings with something left stand in ``_order``, ascending by page."""
+    """See `broker.ports.Cursor`. ``_order``: states of pages with unsettled messages, by page number."""
 
     def __init__(self, pages: Pages, queue: Queue) -> None:
         self.pages = pages
         self.queue = queue
         self.durable = queue.durable and not queue.attributes.temporary
-        #: Record consumers that acknowledge, and what becomes of retained messages that no restart brings back.
+        #: Record the consumers that acknowledge, and the changes of retained messages that do not survive a restart.
         self.retaining = pages.log.retention is not None
         self.remaining = 0
         self.waiting = 0
@@ -576,26 +566,24 @@ class Cursor:
         self.levels = [0] * 10
         self.page_states: dict[AnyPage, QueuePageState] = {}  # by page
         self._order: list[QueuePageState] = []
-        self._numbers: list[int] = []  # of their pages
-        self._lowest = [0] * 10  # by priority: no page before that number has anything waiting
+        self._numbers: list[int] = []  # numbers of their pages
+        self._lowest = [0] * 10  # by priority: no page with a lower number has a waiting message
         self._expanded: list[QueuePageState] = []
 
     # ---- finding
 
     def first(self, level: int) -> Position | None:
-        """The first waiting position of a priority."""
         found = self._find(level, self._lowest[level], 0)
-        assert found is not None or not self.levels[level], "something waits, and no page has it"
+        assert found is not None or not self.levels[level], "a message waits, but no page has it"
         if found is not None:
             self._lowest[level] = found[0].number
         return found
 
     def following(self, level: int, page: Page, index: int) -> Position | None:
-        """The first waiting position of a priority at or after ``(page, index)``; ``index`` may be behind its end."""
         return self._find(level, page.number, index)
 
     def _find(self, level: int, number: int, index: int) -> Position | None:
-        """The first waiting position of a priority from ``index`` of page ``number`` on."""
+        """Return the first waiting position of a priority at or after ``index`` of page ``number``."""
         if not self.levels[level]:
             return None
         order = self._order
@@ -610,23 +598,20 @@ class Cursor:
         return None
 
     def is_waiting(self, page: Page, index: int) -> bool:
-        """Whether a position is on disk only, and not timed."""
         states = self._states(page)
         return index < len(states) and 0 < states[index] < LOADED
 
     def states(self, page: Page, first: int, stop: int) -> bytes:
-        """One byte a position: priority + 1 where it is waiting, `LOADED`, `TIMED`, or 0 (settled, or not its own)."""
         return bytes(self._states(page)[first:stop]).ljust(stop - first, b"\0")
 
     def _states(self, page: Page) -> bytearray:
-        """The states of a page in which the queue has something left, empty for another one."""
+        """Return the states of a page, empty if the queue has no unsettled message in it."""
         page_state = self.page_states.get(page)
         if page_state is None or not page_state.remaining:
             return bytearray()
         return page_state.states or self._expand(page_state)
 
     def timed_of(self, page: Page) -> list[int]:
-        """The timed positions of a page, ascending."""
         # bytes(): mypyc does not compile a comprehension over a bytearray.
         page_state = self.page_states.get(page)
         if page_state is None or not page_state.timed:
@@ -634,16 +619,13 @@ class Cursor:
         return [index for index, state in enumerate(bytes(self._states(page))) if state == TIMED]
 
     def waiting_of(self, page: Page) -> list[int]:
-        """The waiting positions of a page, ascending."""
         return [index for index, state in enumerate(bytes(self._states(page))) if 0 < state < LOADED]
 
     def counts(self, page: Page, index: int) -> tuple[int, int]:
-        """Deliveries and failed attempts of a position so far."""
         page_state = self.page_states.get(page)
         return NEVER_DELIVERED if page_state is None else page_state.counts.get(index, NEVER_DELIVERED)
 
     def due(self, block: Block, index: int) -> int:
-        """When a position is to be delivered (epoch ms), 0 for at once: as it was sent, or as it came back."""
         page_state = self.page_states.get(block.page)
         if page_state is not None and index in page_state.dues:
             return page_state.dues[index]
@@ -652,7 +634,6 @@ class Cursor:
     # ---- loading
 
     def take(self, page: Page, index: int) -> tuple[int, int]:
-        """A waiting or timed position is loaded from now on; gives its deliveries and failed attempts so far."""
         page_state = self.page_states[page]
         states = page_state.states or self._expand(page_state)
         state = states[index]
@@ -670,7 +651,6 @@ class Cursor:
         return page_state.counts.get(index, NEVER_DELIVERED)
 
     def put_back(self, ref: Reference) -> None:
-        """A loaded reference is given up by memory: its position is waiting again, with its counts."""
         assert ref.position is not None
         page, index = ref.position
         page_state = self.page_states.get(page)
@@ -700,7 +680,6 @@ class Cursor:
         self.keep_expanded(page_state)
 
     def returned(self, ref: Reference) -> None:
-        """A delivery of a loaded position came back: its counts are new."""
         assert ref.position is not None
         page, index = ref.position
         page_state = self.page_states.get(page)
@@ -716,7 +695,7 @@ class Cursor:
             updates.returned.append((index, *counts, self.pages.clock.now))
 
     def _updates(self, page_state: QueuePageState, ref: Reference) -> PendingUpdates | None:
-        """Where a change of a loaded position is recorded; None: nowhere."""
+        """Return the updates that record a change of a loaded position, None if it is not recorded."""
         traits = ref.message.traits
         if self.durable and traits.durable:
             return page_state.pending_updates()
@@ -734,7 +713,6 @@ class Cursor:
     # ---- settling
 
     def settle(self, ref: Reference, reason: Reason) -> None:
-        """A loaded position is done with."""
         place = ref.position
         assert place is not None
         page, index = place
@@ -758,7 +736,6 @@ class Cursor:
         self._settled(page_state, 1)
 
     def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
-        """A waiting or timed position is done with unread (rings that count paged messages)."""
         self.take(page, index)
         page_state = self.page_states[page]
         states = page_state.states
@@ -773,11 +750,11 @@ class Cursor:
         self._settled(page_state, 1)
 
     def _settled(self, page_state: QueuePageState, number: int) -> None:
-        """Count settled positions. A page state with nothing left ends; one with nothing loaded may be compressed."""
+        """Count settled positions. Drops a page state without unsettled ones; may compress one without loaded ones."""
         self.remaining -= number
         page_state.remaining = left = page_state.remaining - number
         if not left:
-            # the page keeps it: what was settled must be known while there is a file
+            # `Page.page_states` keeps it: compaction repeats the settled positions while the file exists
             place = bisect_left(self._numbers, page_state.page.number)
             del self._order[place], self._numbers[place]
             page_state.counts, page_state.dues = _NO_COUNTS, _NO_DUES
@@ -786,12 +763,10 @@ class Cursor:
             self.keep_expanded(page_state)
 
     def untouched(self, page: Page) -> bool:
-        """Whether `acknowledge` may be used: nothing in a page was delivered and came back."""
         page_state = self.page_states.get(page)
         return page_state is not None and not page_state.counts and not self.retaining
 
     def acknowledge(self, page: Page, first: int, stop: int, durable: bool) -> None:
-        """See `broker.paging.Cursor.acknowledge`: as `take` and `settle` of each."""
         page_state = self.page_states[page]
         states = page_state.states or self._expand(page_state)
         number, level = stop - first, states[first] - 1
@@ -804,7 +779,7 @@ class Cursor:
         self._settled(page_state, number)
 
     def purge(self, reason: Reason) -> Iterator[int]:
-        """See `broker.paging.Cursor.purge`. What is written meanwhile stays."""
+        """See `broker.ports.Cursor.purge`. Messages appended meanwhile stay."""
         for page_state in self._order[::-1]:
             if page_state.remaining and self.page_states.get(page_state.page) is page_state:
                 self._count(page_state, -1)
@@ -814,7 +789,7 @@ class Cursor:
                 yield settled
 
     def lose(self, page: Page, indexes: Sequence[int]) -> int:
-        """Kill unreadable positions that are not in memory; returns how many there were."""
+        """Kill unreadable positions that are not in memory. Returns their number."""
         states = self._states(page)
         count = len(states)
         lost = [index for index in indexes if index < count and states[index] not in (0, LOADED)]
@@ -830,10 +805,10 @@ class Cursor:
                 self.levels[level] += sign * waiting
                 self.waiting += sign * waiting
 
-    # ---- holdings
+    # ---- page states
 
     def page_state(self, page: Page) -> QueuePageState:
-        """Its state in a page, created on first use."""
+        """Return the state of a page, created on first use."""
         page_state = self.page_states.get(page)
         if page_state is None:
             page_state = self.page_states[page] = QueuePageState(self, page)
@@ -841,7 +816,7 @@ class Cursor:
         return page_state
 
     def adopt(self, page_state: QueuePageState) -> None:
-        """A holding as recovery found it, in ascending order of pages."""
+        """Add a page state that recovery has restored. Recovery adds them in ascending order of pages."""
         self.page_states[page_state.page] = page_state
         page_state.page.page_states[page_state] = None
         if page_state.remaining:
@@ -849,13 +824,13 @@ class Cursor:
             self.enlist(page_state)
 
     def enlist(self, page_state: QueuePageState) -> None:
-        """A holding of the last page has its first message."""
+        """Add the state of the last page, which gets its first message."""
         self._order.append(page_state)
         self._numbers.append(page_state.page.number)
         self.pages.queue_entered(page_state.page)
 
     def end(self) -> None:
-        """The queue is deleted: nothing here is its own any more."""
+        """Drop all page states of a deleted queue."""
         order, self._order, self._numbers = self._order, [], []
         self.page_states, self._expanded = {}, []
         self.remaining = self.waiting = self.timed = 0
@@ -882,7 +857,7 @@ class Cursor:
 
 
 class QueueRemoved(LiveRecord):
-    """A queue of an address, by their numbers, and a page."""
+    """The record that a deleted queue has nothing in a page."""
 
     def __init__(self, address: int, queue: int, page: Page) -> None:
         super().__init__()
@@ -891,7 +866,7 @@ class QueueRemoved(LiveRecord):
         self._page = page
 
     def encode(self, encoder: RecordEncoder) -> None:
-        """All of the page is settled."""
+        """Record the whole page as settled."""
         page = self._page
         if not self.gone:
             head = PAGE_CURSOR.pack(Kind.PAGE_CURSOR, 0, 0, self._address, self._queue, page.number)
@@ -899,9 +874,10 @@ class QueueRemoved(LiveRecord):
 
 
 class PageFileRecord(LiveRecord):
-    """A page file. ``shares`` has how many of its durable messages entered each durable queue, by number.
+    """The record of a page file.
 
-    It is None until the page is complete; ``messages`` counts all of them then.
+    ``shares``: number of durable messages that entered each durable queue, by queue number; None until the page is
+    complete. ``messages``: number of all messages of a complete page.
     """
 
     def __init__(self, log: Journal, address: int, number: int) -> None:
@@ -923,14 +899,14 @@ class PageFileRecord(LiveRecord):
         encoder.add(head + b"".join([PAGE_SHARE.pack(*share) for share in shares.items()]))
 
 
-#: Messages of a page that are shared before those are dropped that no queue holds any more.
+#: Size of the cache of a page's messages at which entries that no queue holds are first removed.
 SHARED_AT_LEAST = 64
 
 
 @mypyc_attr(native_class=False)  # for weak references
 @dataclass(eq=False)
 class BlockRecords:
-    """The bytes of a block's records, and where in them the payloads begin. ``first`` is the index of the first."""
+    """The bytes of a block's records, and the offsets of the payloads in them. ``first``: index of the first."""
 
     first: int
     at: array[int]
@@ -938,10 +914,10 @@ class BlockRecords:
 
 
 class Page:
-    """A page of an address; see `broker.paging.Page`.
+    """A page of an address, see `broker.reference.Page`.
 
-    ``page_states`` are those of all cursors that ever had something here, ``left`` counts those that still have.
-    ``starts`` is None where it would have to be read from the footer first.
+    ``page_states``: states of all queues that had a message in the page. ``left``: number of queues with unsettled
+    messages. ``starts``: record offsets, None if they must be read from the footer first.
     """
 
     def __init__(self, pages: Pages, number: int, path: Path, first_number: int) -> None:
@@ -951,40 +927,38 @@ class Page:
         self.first_number = first_number
         self.count = 0
         self.end = 0  # bytes before the footer
-        self.bytes = 0  # as the file counts
+        self.bytes = 0  # bytes of the file, with a footer of an earlier run
         self.soonest_expiry = 0
         self.soonest_due = 0
-        self.contents: PageColumns | None = None  # while it is written
+        self.contents: PageColumns | None = None  # while the page is appended to
         self.starts: array[int] | None = None
-        self.stream: AppendOnlyFile | None = None  # None for one of an earlier run
-        self.sealed = False  # its footer is in the file, so that `starts` can be read again
+        self.stream: AppendOnlyFile | None = None  # None for a page of an earlier run
+        self.sealed = False  # the file has a footer to read `starts` from
         self.gone = False
         self.retains = (
-            False  # all queues retain some message of it, also such as a restart does not bring back
+            False  # all queues retain a message of it, even if the message does not survive a restart
         )
         self.unreadable: set[int] = set()
-        self.damage: str | None = None  # it is set aside, and not deleted, when its time comes
-        self.page_states: dict[
-            QueuePageState, None
-        ] = {}  # as an ordered set: a deleted queue removes its own
-        self.ended: list[QueueRemoved] = []  # queues that had something here, and were deleted
-        self.file: PageFileRecord | None = None  # as the journal keeps it
+        self.damage: str | None = None  # reason to set the file aside instead of deleting it
+        self.page_states: dict[QueuePageState, None] = {}  # an ordered set: a deleted queue removes its own
+        self.ended: list[QueueRemoved] = []  # records of deleted queues
+        self.file: PageFileRecord | None = None  # its record in the journal
         self.left = 0
-        self.plan: AppendPlan | None = None  # of the message written last
+        self.plan: AppendPlan | None = None  # plan of the last message
         self.names: set[int] = set()  # queues with a NAME record in it
-        #: What was read of it, while anybody has a block of it.
+        #: Records by block, while a `Block` refers to them.
         self.blocks: WeakValueDictionary[int, BlockRecords] = WeakValueDictionary()
-        self.shared: dict[int, Message] = {}  # by index, messages that several queues may hold
+        self.shared: dict[int, Message] = {}  # by index: messages that several queues may hold
         self._most_shared = SHARED_AT_LEAST
-        #: Positions that wait for a block, and their callbacks, by block; by `STARTS` those that wait for ``starts``.
+        #: By block: positions that wait for it, and their callbacks. By `STARTS`: positions that wait for ``starts``.
         self.pending_reads: dict[int, list[tuple[int, Done]]] = {}
 
     def keeps(self, index: int) -> bool:
-        """Whether the message at a position is durable, so that records about it may be written."""
+        """Return whether the message at a position is durable, so that the journal may have records about it."""
         return self.contents is None or self.contents.kinds[index] & DURABLE_BIT != 0
 
     def share(self, index: int, message: Message) -> None:
-        """This is the message at a position for all queues, while any of them holds it."""
+        """Cache a message for all queues, while a queue holds it."""
         shared = self.shared
         if len(shared) >= self._most_shared:
             shared = self.shared = {at: each for at, each in shared.items() if each.holders}
@@ -993,27 +967,28 @@ class Page:
 
 
 class AppendPlan:
-    """``page_states`` are those of ``page``: another page needs others.
+    """The cursors and the encoded ids of a set of queues, prepared for messages to all of them.
 
-    ``rest`` is what the records of messages with ``traits`` have between their numbers and their tails.
+    ``page_states``: states in ``page``; another page needs others. ``rest``: bytes between the prologue and the tail in
+    records of messages with ``traits``.
     """
 
     def __init__(self, cursors: list[Cursor], sync: bool) -> None:
         self.cursors = cursors
         self.ids = b"".join([cursor.queue.number.to_bytes(4, "little") for cursor in cursors])
-        self.wants_sync = sync and any(cursor.durable for cursor in cursors)  # its durable messages
+        self.wants_sync = sync and any(cursor.durable for cursor in cursors)  # sync durable messages
         self.page: Page | None = None
         self.page_states: list[QueuePageState] = []
         self.traits: Traits | None = None
         self.rest = b""
 
     def describe(self, traits: Traits) -> None:
-        """Messages with other traits follow."""
+        """Prepare for messages with other traits."""
         self.traits = traits
         self.rest = self.ids + (traits.record or encode_traits(traits))[2:]
 
     def enqueue(self, index: int, level: int, due: int, number: int = 1) -> None:
-        """Enter ``number`` written messages from ``index`` on into each queue; with ``due`` as timed ones."""
+        """Add ``number`` written messages from ``index`` on to each queue; as timed messages if ``due`` is not 0."""
         for page_state in self.page_states:
             states, cursor = page_state.states, page_state.cursor
             gap = index - len(states)
@@ -1037,20 +1012,20 @@ class AppendPlan:
             cursor.waiting += number
 
 
-#: Longest page file: positions of records in it are u32.
+#: Maximum bytes of a page file: record offsets are u32.
 MAX_PAGE_FILE_SIZE = 1 << 31
 
-#: Cached plans, one for each set of queues.
+#: Maximum cached plans, one for each set of queues.
 MAX_PLANS = 1000
 
 
 class Pages:
-    """See `broker.paging.Pages`. ``log`` is the journal, as far as pages need it."""
+    """The pages of an address, see `broker.ports.Pages`. ``log``: the journal, for records about pages."""
 
     def __init__(self, paging: Paging, address: Address, directory: Path) -> None:
         self.address = address
         self.directory = directory
-        self.directories = [directory]  # and others of an earlier run
+        self.directories = [directory]  # all its directories: an earlier run may have had others
         self.paging = paging
         self.log = paging.log
         self.clock = paging.clock
@@ -1059,42 +1034,37 @@ class Pages:
         self.cursors: dict[Queue, Cursor] = {}
         self._pages: list[Page] = []
         self._by_number: dict[int, Page] = {}
-        self._last: Page | None = None  # what is being written
-        self._left = 0  # pages in which some queue has something
+        self._last: Page | None = None  # the page that is appended to
+        self._left = 0  # number of pages with unsettled messages
         self._plans: dict[object, AppendPlan] = {}
         self._settings: object = None
         self._file_bytes = 0
-        self._gathered: list[Message] = []  # for one queue, of the same priority
+        self._gathered: list[Message] = []  # gathered messages of one queue and priority
         self._gathers_for: Queue | None = None
         self._gathers_like: Traits | None = None
 
-    # ---- what there is
+    # ---- properties
 
     @property
     def count(self) -> int:
-        """Page files."""
         return len(self._pages)
 
     @property
     def empty(self) -> bool:
-        """No queue has anything left here."""
         return not self._left
 
     @property
     def messages(self) -> int:
-        """The most that any one queue has left (Artemis compares ``page-limit-messages`` with the largest queue)."""
+        """Unsettled messages of the largest queue, with which Artemis compares ``page-limit-messages``."""
         return max([cursor.remaining for cursor in self.cursors.values()], default=0)
 
     def in_order(self) -> Sequence[Page]:
-        """All pages, ascending."""
         return self._pages
 
     def page(self, number: int) -> Page | None:
-        """The page of that number, None when it is gone."""
         return self._by_number.get(number)
 
     def cursor(self, queue: Queue) -> Cursor:
-        """The cursor of a queue, created on first use."""
         cursor = self.cursors.get(queue)
         if cursor is None:
             cursor = self.cursors[queue] = Cursor(self, queue)
@@ -1102,7 +1072,6 @@ class Pages:
         return cursor
 
     def forget(self, queue: Queue) -> None:
-        """A queue is deleted: nothing here waits for it any more."""
         cursor = self.cursors.pop(queue, None)
         if cursor is None:
             return
@@ -1119,14 +1088,13 @@ class Pages:
         cursor.end()
 
     def end(self, page: Page, ended: QueueRemoved) -> None:
-        """A queue that was deleted had something in a page."""
+        """Record that a deleted queue has nothing in a page."""
         page.ended.append(ended)
         self.log.update(ended)
 
     # ---- writing
 
     def append(self, message: Message, members: Sequence[Queue], due: int = 0) -> Position:
-        """Write a message once for all ``members``; it waits for each of them (timed when ``due`` is given)."""
         if self._gathered:
             self.write_gathered()
         plan = self._plans.get(members[0] if len(members) == 1 else tuple(members))
@@ -1190,9 +1158,9 @@ class Pages:
         if message.expires or not self.paging.gathering or queue.ring_size >= 0:
             return False
         if queue.dispatcher.blocks & LAST_VALUE:
-            return False  # it replaces another as it is paged
+            return False  # paging it replaces another message
         if queue.ready and queue.dispatcher.selector_lists:
-            return False  # a consumer may want this one, and none of those before it
+            return False  # this message may match the selector of a consumer that no earlier one matches
         cursor = self.cursors.get(queue)
         if cursor is None or queue.paged is None or not cursor.levels[message.traits.priority]:
             return False
@@ -1204,7 +1172,7 @@ class Pages:
         return True
 
     def write_gathered(self) -> None:
-        """Append what was gathered, all at once while it fits into the page."""
+        """Append the gathered messages, in one write if they fit into the page."""
         queue, traits = self._gathers_for, self._gathers_like
         if queue is None or traits is None:
             return
@@ -1224,7 +1192,7 @@ class Pages:
             queue.paged.on_growth()
 
     def _extend(self, page: Page, plan: AppendPlan, messages: list[Message], traits: Traits) -> bool:
-        """Append messages of one priority; False where the page has no space for all of them."""
+        """Append messages of one priority. Returns False if the page has no space for all of them."""
         records = self._records(plan, messages)
         data = b"".join(records)
         if page.end + len(data) > self._file_bytes:
@@ -1248,7 +1216,7 @@ class Pages:
         return True
 
     def _records(self, plan: AppendPlan, messages: list[Message]) -> list[bytes]:
-        """The records of messages, made together for those with the same traits that follow one another."""
+        """Encode messages, consecutive ones with the same traits together."""
         records: list[bytes] = []
         begin, address = 0, self.address.number
         while begin < len(messages):
@@ -1270,7 +1238,7 @@ class Pages:
         return plan
 
     def _prepare(self, plan: AppendPlan, page: Page) -> None:
-        """Tell the names of the queues in this page, before the first message that is theirs."""
+        """Write the names of the plan's queues to a page, before their first message in it."""
         plan.page = page
         plan.page_states = [cursor.page_state(page) for cursor in plan.cursors]
         for cursor in plan.cursors:
@@ -1286,14 +1254,14 @@ class Pages:
                     self._repeat_binding(page, cursor.queue)
 
     def _repeat_binding(self, page: Page, subject: QueueBase | AddressBase) -> None:
-        """A page is written before the journal: it must not name what only the journal is about to describe."""
+        """Write a binding to the page if the journal, which is written after the page, does not have it yet."""
         binding = self.log.unwritten.get(subject)
         if binding is not None:
             self._write(page, framed(binding.record()))
 
     def _write(self, page: Page, data: bytes) -> None:
         assert page.stream is not None
-        page.stream.append(data, sync=False)  # it is synced with the first message that wants it
+        page.stream.append(data, sync=False)  # a later durable message syncs it
         self._add_size(page, len(data))
 
     def _add_size(self, page: Page, size: int) -> None:
@@ -1321,12 +1289,11 @@ class Pages:
         return page
 
     def add(self, page: Page) -> None:
-        """A page, behind all others."""
+        """Add a page behind all others."""
         self._pages.append(page)
         self._by_number[page.number] = page
 
     def roll(self) -> None:
-        """Begin a new page file with the next message."""
         page, self._last = self._last, None
         if page is None:
             return
@@ -1340,13 +1307,13 @@ class Pages:
             page_state.cursor.keep_expanded(page_state)
 
     def queue_entered(self, page: Page) -> None:
-        """One more queue has something in a page."""
+        """Count a queue that gets its first message in a page."""
         if not page.left:
             self._left += 1
         page.left += 1
 
     def queue_left(self, page: Page) -> None:
-        """A queue has nothing left in a page: when it was the last, the file goes, also from the middle."""
+        """Count a queue that has settled its last message in a page. Retire the page after the last queue."""
         page.left -= 1
         if not page.left:
             self._left -= 1
@@ -1354,12 +1321,12 @@ class Pages:
                 self.retire(page)
 
     def retire(self, page: Page) -> None:
-        """Nothing is left in a page. Its file goes once that is safe."""
+        """Remove a page without unsettled messages. Its file is deleted when that is safe."""
         page.gone = True
-        page.plan = None  # which refers to it
+        page.plan = None  # break the reference cycle
         contents, page.contents = page.contents, None
         if contents is not None and self.paging.retention is not None:
-            seal_page(page, contents, self.address.number)  # it is retained, complete
+            seal_page(page, contents, self.address.number)  # the retained file must be complete
         del self._pages[bisect_left(self._pages, page.number, key=lambda each: each.number)]
         del self._by_number[page.number]
         self.bytes -= page.bytes
@@ -1368,7 +1335,7 @@ class Pages:
         self.paging.remove(page)
 
     def close(self) -> None:
-        """Nothing is left here: the last page goes too."""
+        """Retire all pages: no message is unsettled."""
         self._last = None
         for page in list(self._pages):
             self.retire(page)
@@ -1377,7 +1344,7 @@ class Pages:
     # ---- reading
 
     def lose(self, page: Page, indexes: Iterable[int], reason: str) -> None:
-        """Positions of a page cannot be read. Said once for each file that is damaged."""
+        """Settle unreadable positions as lost. Reports each damaged file once."""
         first_time, page.damage = page.damage is None, page.damage or reason
         indexes = sorted(indexes)
         page.unreadable.update(indexes)
@@ -1391,7 +1358,7 @@ class Pages:
 
 
 def seal_page(page: Page, contents: PageColumns, address: int) -> None:
-    """A page is complete: its footer is written with the next batch, and then it is known where to read of it again."""
+    """Complete a page: the next batch writes the footer, from which the record offsets can then be read again."""
     stream, file, paging = page.stream, page.file, page.pages.paging
     assert stream is not None
     shares: dict[int, int] = {}
@@ -1406,7 +1373,7 @@ def seal_page(page: Page, contents: PageColumns, address: int) -> None:
         if file is not None and not file.gone:
             file.messages, file.shares = len(contents.kinds), shares
             paging.log.update(file)
-        stream.seal = None  # it holds all of the contents
+        stream.seal = None  # it refers to all of the contents
         if not page.gone and page.damage is None:
             page.sealed = True
             paging.reads.know_starts(page, contents.starts)
@@ -1415,11 +1382,11 @@ def seal_page(page: Page, contents: PageColumns, address: int) -> None:
 
 
 class Paging:
-    """The page directories of all addresses, and what they share; see `broker.paging.Paging`.
+    """The pages of all addresses, see `broker.address.Paging`.
 
-    ``directory`` is where the addresses have theirs; ``purge`` removes those of addresses that page no more
-    (``purge-page-folders``). ``reader`` is the thread that reads. ``sync`` False leaves it to the operating system
-    when messages reach the disk.
+    ``directory``: parent of the addresses' directories. ``purge``: delete the directories of addresses that stop paging
+    (``purge-page-folders``). ``reader``: thread for reads. ``sync``: False lets the operating system decide when
+    messages reach the disk.
     """
 
     def __init__(
@@ -1445,14 +1412,13 @@ class Paging:
         self.recovered: list[Pages] = []
         self.gathering = False
         self.gathered: list[Pages] = []
-        self.lost_messages = 0  # counted for each queue that would have had them
+        self.lost_messages = 0  # counted for each queue that loses the message
         self.damaged_pages = 0
-        self._of_directory: dict[Path, Pages] = {}  # those in use
+        self._of_directory: dict[Path, Pages] = {}  # pages by directory in use
 
     # ---- addresses
 
     def open(self, address: Address) -> Pages:
-        """Pages for an address that has none."""
         directory = base = self.directory / f"{self.log.number_of(address):09d}"
         for place in count(2):
             if directory not in self._of_directory:
@@ -1464,25 +1430,24 @@ class Paging:
         return pages
 
     def release(self, directory: Path) -> None:
-        """A directory in which nothing is left."""
+        """Release a directory without page files, and delete it with ``purge``."""
         self._of_directory.pop(directory, None)
         if self.purge:
             self.writer.when_synced(lambda: self.sweep(directory))
 
     def adopt(self, pages: Pages) -> None:
-        """A directory that recovery found, with something left in it."""
+        """Add the pages of an address that recovery has restored."""
         for directory in pages.directories:
             self._of_directory[directory] = pages
         self.recovered.append(pages)
 
     def close(self, pages: Pages) -> None:
-        """Nothing is left there: remove what is on disk."""
         pages.close()
         for directory in pages.directories:
             self.release(directory)
 
     def sweep(self, directory: Path) -> None:
-        """Remove an unused directory, unless a file was set aside in it."""
+        """Delete an unused directory, unless it has a file that was set aside."""
 
         def tidy(files: Files) -> None:
             if directory not in self._of_directory and set(files.names(directory)) <= {ADDRESS_FILE}:
@@ -1493,7 +1458,7 @@ class Paging:
     # ---- pages
 
     def remove(self, page: Page) -> None:
-        """Delete the file of a page that is no longer needed, once all records about it are synced."""
+        """Delete the file of a page that is no longer needed, after all records about it are synced."""
         retention, directory = self.retention, page.path.parent
 
         def keep() -> None:
@@ -1510,7 +1475,7 @@ class Paging:
             elif page.damage is not None:
                 set_aside(self.writer, page.path)
             elif retention is not None:
-                self.writer.after_next_batch(keep)  # its end may be on its way
+                self.writer.after_next_batch(keep)  # the next batch may write its end
             elif page.stream is not None:
                 page.stream.delete()
             else:
@@ -1540,9 +1505,10 @@ class Paging:
         more: bool = False,
         new_file: bool = True,
     ) -> None:
-        """Log and count the messages lost by damage to a page file; None: unknown, ``more``: there may be others.
+        """Log and count the messages lost by damage to a page file.
 
-        ``new_file``: the file is not counted as damaged yet, and its messages are lost.
+        ``lost``: by queue name, None if unknown. ``more``: others may be lost as well. ``new_file``: count the file as
+        damaged.
         """
         level = logging.WARNING if lost == {} and not more else logging.ERROR
         log.log(level, "%s is damaged: %s; messages lost: %s", path, reason, describe_loss(lost, more=more))
@@ -1552,6 +1518,6 @@ class Paging:
     # ---- the end
 
     def stop(self) -> None:
-        """A clean stop: pages that are being written get their footers."""
+        """Write the footers of all open pages, at a clean stop."""
         for pages in set(self._of_directory.values()):
             pages.roll()
