@@ -15,7 +15,7 @@ PARALLEL := -n 4 --dist loadgroup --no-loadscope-reorder
 find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 python; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$p; break; fi; done
 
-.PHONY: help run test test-long test-quick test-spark test-compiled suite compiled lint types imports docs image docs-check docs-reference wheel wheels package bench bench-docs scaling crash failover kills fuzz audit format clean check-lint check-types check-imports
+.PHONY: help run test test-long test-quick test-spark test-compiled suite compiled lint types imports docs image docs-check schema wheel wheels package bench bench-docs scaling crash failover kills fuzz audit format clean check-lint check-types check-imports
 
 help:
 	@echo 'make run         start the broker with $(CONFIG) (other file: make run CONFIG=...); compiles in the background'
@@ -29,7 +29,7 @@ help:
 	@echo 'make types       mypy --strict'
 	@echo 'make imports     import-linter: dependencies between packages'
 	@echo 'make docs-check  test the documentation against the code'
-	@echo 'make docs-reference  generate the references in docs/plugins.md and docs/cli.md, the tables in docs/settings.md and docs/artemis.md, and schema.xsd'
+	@echo 'make schema      write the settings in schema.xsd from their rows'
 	@echo 'make docs        build the documentation as a site in site/'
 	@echo 'make wheel       build the wheel and the sdist in dist/'
 	@echo 'make wheels      the same, and a compiled wheel for this machine and Python (PYTHONS="python3.12 python3.13": for these)'
@@ -74,11 +74,8 @@ suite-%:
 docs-check: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $$(find tests -path 'tests/docs/test_*.py' -o -name 'test_*docs*.py' | sort)
 
-docs-reference: $(VENV)/.installed-test
-	$(BIN)/python -m tests.docs.policy_reference
+schema: $(VENV)/.installed-test
 	$(BIN)/python -m tests.docs.settings_reference
-	$(BIN)/python -m tests.docs.artemis_reference
-	$(BIN)/python -m tests.docs.cli_reference
 
 lint types imports: $(VENV)/.installed-check
 	@$(MAKE) --no-print-directory check-$@

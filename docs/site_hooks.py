@@ -1,9 +1,10 @@
-"""Hooks of mkdocs.yml: pages from files outside of docs/, and links to them."""
+"""Hooks of mkdocs.yml: pages from files outside of docs/, links to them, and the generated parts of pages."""
 
 from __future__ import annotations
 
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from tests.docs.generated import expanded  # noqa: E402
 
 #: Pages by the file of the checkout that they are made of.
 PAGES = {
@@ -32,11 +35,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
-    """Links to files of the checkout become their pages, or plain text."""
+    """Generated parts are inserted; links to files of the checkout become their pages, or plain text."""
     source: str = page.file.src_uri
     if source in PAGES.values():
         return markdown
-    return linked(f"docs/{source}", markdown)
+    return linked(f"docs/{source}", expanded(markdown))
 
 
 def linked(source: str, markdown: str) -> str:

@@ -1,7 +1,4 @@
-"""The compatibility table in docs/artemis.md, made from the schema, the options and `settings.artemis`.
-
-``python -m tests.docs.artemis_reference`` writes it.
-"""
+"""The compatibility table in docs/artemis.md, made from the schema, the options and `settings.artemis`."""
 
 from __future__ import annotations
 
@@ -21,10 +18,6 @@ from stompring.settings.model import ARTEMIS, STOMPRING, options_of
 from stompring.settings.urls import LISTENER_PARAMETERS, OLD_PARAMETER_NAMES, SCHEMES, STOMP_PARAMETERS
 
 from .settings_reference import shown_default
-from .source import ROOT
-
-PAGE = ROOT / "docs" / "artemis.md"
-BEGIN, END = "<!-- compatibility; written by `make docs-reference` -->\n", "<!-- end of compatibility -->\n"
 
 #: Names without an option row that Artemis does not have, by parent.
 OUR_OWN = {
@@ -159,16 +152,3 @@ def reference():
     lines.append("\nConnectors that no bridge names have no effect, whatever their URL. Those of a bridge:\n")
     lines += _table("parameter of a connector", connector_parameters())
     return "".join(lines) + "\n"
-
-
-def page():
-    """docs/artemis.md as it should be."""
-    text = PAGE.read_text(encoding="utf-8")
-    assert text.count(BEGIN) == text.count(END) == 1
-    return re.sub(
-        f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: BEGIN + reference() + END, text, flags=re.DOTALL
-    )
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

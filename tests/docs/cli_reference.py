@@ -1,21 +1,12 @@
-"""The reference of commands in docs/cli.md, made from the commands themselves.
-
-``python -m tests.docs.cli_reference`` writes it.
-"""
+"""The reference of commands in docs/cli.md, made from the commands themselves."""
 
 from __future__ import annotations
 
 import inspect
-import re
 
 import click
 
 from stompring.cli.main import COMMANDS, main
-
-from .source import ROOT
-
-PAGE = ROOT / "docs" / "cli.md"
-BEGIN, END = "<!-- reference; written by `make docs-reference` -->\n", "<!-- end -->\n"
 
 #: Options of every command on a running broker, described once.
 COMMON = ("server", "context", "user", "password_file", "ca", "json")
@@ -99,14 +90,3 @@ def reference():
             lines += [f"## Reference: {titles[path[0]][0].lower()}{titles[path[0]][1:]}", ""]
         lines += section(path, command)
     return "\n".join(lines)
-
-
-def written(page):
-    """The page with the reference of today."""
-    found = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
-    assert found.search(page), f"{PAGE} has no markers"
-    return found.sub(lambda _: f"{BEGIN}\n{reference()}{END}", page)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

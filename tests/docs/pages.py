@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from .generated import expanded
 from .source import ROOT
 
 #: Every page for readers, by its path in the checkout.
@@ -49,7 +50,8 @@ class Block:
 
 @cache
 def text_of(page):
-    return (ROOT / page).read_text(encoding="utf-8")
+    """A page of the checkout as the site has it, with its generated parts."""
+    return expanded((ROOT / page).read_text(encoding="utf-8"))
 
 
 def blocks(page):

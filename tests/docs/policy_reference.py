@@ -1,4 +1,4 @@
-"""The reference of docs/plugins.md, made from the code: ``python -m tests.docs.policy_reference`` writes it.
+"""The reference of docs/plugins.md, made from the code.
 
 Signatures and types are those of the code, texts the first paragraphs of its docstrings, units what these say.
 """
@@ -24,14 +24,6 @@ from stompring.policy import (
     parameter,
 )
 from stompring.policy.testing import PolicyHarness, Sent
-
-from .source import ROOT
-
-PAGE = ROOT / "docs" / "plugins.md"
-#: The paragraph after the reference.
-NEXT = "\nNext: "
-
-MARK = "<!-- Made from the code by `make docs-reference`; a test compares. -->\n"
 
 #: What a text says of a number: the unit, and how it is found.
 UNITS = (
@@ -164,22 +156,10 @@ def _first(thing):
 
 
 def reference():
-    """What stands below the mark, up to the end of the page."""
+    """The tables of hooks, verdicts, views and the test kit."""
     parts = []
     for title, rows in sections():
         parts.append(f"### {title}\n\n| name | returns or type | unit | |\n|---|---|---|---|")
         for row in rows:
             parts[-1] += "\n| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
     return "\n" + "\n\n".join(parts) + "\n"
-
-
-def page():
-    """docs/plugins.md as it should be."""
-    before, mark, after = PAGE.read_text(encoding="utf-8").partition(MARK)
-    assert mark, "docs/plugins.md has no mark"
-    _, following, last = after.partition(NEXT)
-    return before + MARK + reference() + following + last
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

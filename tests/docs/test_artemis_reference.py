@@ -1,12 +1,11 @@
 """The compatibility table in docs/artemis.md."""
 
 from . import artemis_reference
-from .artemis_reference import PAGE
+from .pages import text_of
 
 
-def test_the_page_is_as_generated():
-    """``make docs-reference`` writes it."""
-    assert artemis_reference.page() == PAGE.read_text(encoding="utf-8")
+def test_the_page_has_every_table():
+    assert artemis_reference.reference().strip() in text_of("docs/artemis.md")
 
 
 def test_settings_of_this_broker_only_are_not_in_the_table():

@@ -16,9 +16,10 @@ from stompring.settings.model import FullPolicy, PermissionType
 from stompring.settings.urls import OLD_PARAMETER_NAMES
 
 from ..docs import settings_reference
+from ..docs.pages import text_of
 
-DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
-TEXT = DOCS.read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = text_of("docs/settings.md")
 RULES: dict[tuple[str, str], ElementRule] = {(p, name): rule for p, name, rule in all_elements(root_rules())}
 
 Row = dict[str, str]
@@ -161,13 +162,14 @@ def test_every_limit_has_its_row_and_its_reason():
     }
     assert set(rows) - without_a_setting <= known
     assert all(all(row.values()) for row in rows.values())
-    http = (DOCS.parent / "http-api.md").read_text(encoding="utf-8")
+    http = (DOCS / "http-api.md").read_text(encoding="utf-8")
     section = http.split("### Limits", 1)[1].split("###", 1)[0]
     of_http = {name for name in LIMITS if name.startswith("http-")}
     assert set(re.findall(r"^\| `(http-[a-z-]+)`", section, re.MULTILINE)) == of_http
 
 
 def test_tables_and_schema_come_from_the_rows():
-    """``make docs-reference`` writes both."""
-    assert settings_reference.page() == TEXT
+    """``make schema`` writes the schema; the page has a table for each group of rows."""
+    page = (DOCS / "settings.md").read_text(encoding="utf-8")
+    assert settings_reference.missing_tables(page) == set()
     assert settings_reference.schema() == settings_reference.SCHEMA.read_text(encoding="utf-8")

@@ -1,0 +1,22 @@
+"""The generated parts of pages.
+
+A line ``<!-- generated: MODULE.FUNCTION ARGUMENT, … -->`` of a page stands for the Markdown that this function returns. The
+site has that text (docs/site_hooks.py), and the tests of pages read it; no file of the checkout has it.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+
+MARK = re.compile(r"^<!-- generated: (\w+)\.(\w+)(?: (.+?))? -->\n", re.MULTILINE)
+
+
+def expanded(text):
+    """A page with its generated parts. Each is the Markdown that a function of a module of this package returns."""
+
+    def part(found):
+        module = import_module(f".{found[1]}", __package__)
+        return str(getattr(module, found[2])(*(found[3].split(", ") if found[3] else ()))).strip("\n") + "\n"
+
+    return MARK.sub(part, text)
