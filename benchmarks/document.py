@@ -1,4 +1,4 @@
-"""Generation of the tables and plots of docs/performance.md from the results in benchmarks/results.
+"""Generation of the tables and plots of docs/dev/performance.md from the results in benchmarks/results.
 
 python -m benchmarks.document
 """
@@ -20,7 +20,7 @@ from benchmarks.targets import OURS, TARGETS
 from benchmarks.variants import VARIANTS
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs/performance.md"
+PAGE = ROOT / "docs/dev/performance.md"
 IMAGES = ROOT / "docs/images"
 BENCH = Path(__file__).parent / "results/bench.json"
 SCALING = Path(__file__).parent / "results/scaling.json"
@@ -303,7 +303,7 @@ def _axis_plot(results: Results, axis: scaling.Axis) -> Path:
 
 @click.command()
 def main() -> None:
-    """Write tables and plots of docs/performance.md from benchmarks/results."""
+    """Write tables and plots of docs/dev/performance.md from benchmarks/results."""
     for path in write():
         click.echo(f"written: {path.relative_to(ROOT)}")
 

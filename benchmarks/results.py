@@ -44,7 +44,7 @@ class Run:
 
 @dataclass(slots=True)
 class Results:
-    """All measurements of one invocation. docs/performance.md describes the file format."""
+    """All measurements of one invocation. docs/dev/performance.md describes the file format."""
 
     versions: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from stompring.stomp.frames import escape, header_line, recode, unescape
 from .limits import UNLIMITED, MemoryLimit
 
 #: Bytes of memory of a message in one queue beyond its tail: its Python objects. Measured with 128-byte bodies (see
-#: docs/performance.md), so that ``max-size-bytes`` and ``global-max-size`` limit the real memory.
+#: docs/dev/performance.md), so that ``max-size-bytes`` and ``global-max-size`` limit the real memory.
 MESSAGE_OVERHEAD = 400
 
 #: Bytes of memory for each further queue that holds the message. A reference in a list takes 130 bytes, a delivery

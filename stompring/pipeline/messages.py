@@ -2,7 +2,7 @@
 
 numpy reads the fixed fields of all message records at once, and computes the positions of the parts with variable
 sizes. A batch consists of slices of the file's own bytes. A RETAINED record has many messages in columns. The layout is
-in docs/store-format.md.
+in docs/dev/store-format.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The data directory: its lock, its identity, its schema version, and the progress of lakes that ingest it.
 
-``ingested.json`` has the position of each lake in the retained files (docs/store-format.md). Ingesting processes write
+``ingested.json`` has the position of each lake in the retained files (docs/dev/store-format.md). Ingesting processes write
 it. The broker reads it when it deletes a retained file.
 """
 

@@ -1,4 +1,4 @@
-"""Records: the encoding of messages and events in segments (docs/store-format.md has the same tables).
+"""Records: the encoding of messages and events in segments (docs/dev/store-format.md has the same tables).
 
 A record is ``length`` and CRC-32 of its payload, both u32, then the payload. All numbers are little-endian. The first
 byte of a payload is its kind. A message record has the tail of the MESSAGE frame as sent to clients, so that neither a

@@ -1,4 +1,4 @@
-"""The tables and plots of docs/performance.md, and the results that they are made from."""
+"""The tables and plots of docs/dev/performance.md, and the results that they are made from."""
 
 import re
 

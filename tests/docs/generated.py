@@ -1,7 +1,7 @@
 """The generated parts of pages.
 
-A line ``<!-- generated: MODULE.FUNCTION ARGUMENT, … -->`` of a page stands for the Markdown that this function returns. The
-site has that text (docs/site_hooks.py), and the tests of pages read it; no file of the checkout has it.
+A line ``<!-- generated: MODULE.FUNCTION ARGUMENT, … -->`` of a page stands for the Markdown that the function
+returns. The site has that text (docs/site_hooks.py), and the tests of pages read it; no file of the checkout has it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/architecture.md speaks of what is there: packages, modules, classes, and who imports whom."""
+"""docs/dev/architecture.md speaks of what is there: packages, modules, classes, and who imports whom."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 
 from .source import PACKAGE, ROOT, imports_of
 
-TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "dev" / "architecture.md").read_text(encoding="utf-8")
 PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 SHARED = "errors"
 

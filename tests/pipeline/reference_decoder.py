@@ -1,4 +1,4 @@
-"""What a file's tables should hold: read record by record with the tables of docs/store-format.md."""
+"""What a file's tables should hold: read record by record with the tables of docs/dev/store-format.md."""
 
 from __future__ import annotations
 

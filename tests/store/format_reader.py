@@ -1,4 +1,4 @@
-"""A reader of data directories by somebody who has docs/store-format.md and nothing else.
+"""A reader of data directories by somebody who has docs/dev/store-format.md and nothing else.
 
 What it knows beyond the tables is said in that document in words: what a later record does to an earlier one.
 """

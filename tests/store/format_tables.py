@@ -1,4 +1,4 @@
-"""docs/store-format.md as a reader of data directories: its tables, and nothing of the broker's own code."""
+"""docs/dev/store-format.md as a reader of data directories: its tables, and nothing of the broker's own code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "store-format.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "dev" / "store-format.md"
 
 NUMBERS = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q"}
 ROW = re.compile(r"^\| (\d+|…) \| `(\w+)(?:\[([\w*&]+)\])?` \| (\w+) \| (.*?) ?\|$")

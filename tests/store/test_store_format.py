@@ -1,4 +1,4 @@
-"""docs/store-format.md says what is on disk: its tables against the code's, and against what a broker wrote."""
+"""docs/dev/store-format.md says what is on disk: its tables against the code's, and against what a broker wrote."""
 
 import re
 import struct
