@@ -245,7 +245,9 @@ def goals(results: Results) -> str:
 @click.option("--deep-messages", default=10_000_000, show_default=True, type=click.IntRange(1000))
 @click.option("--variants/--no-variants", default=True, show_default=True, help="Other builds and reactors.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write runs here.")
-@click.option("--publish", is_flag=True, help="Write benchmarks/results/bench.json and docs/dev/performance.md.")
+@click.option(
+    "--publish", is_flag=True, help="Write benchmarks/results/bench.json and docs/dev/performance.md."
+)
 def main(
     rounds: int,
     only: tuple[str, ...],

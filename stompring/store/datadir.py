@@ -1,7 +1,7 @@
 """The data directory: its lock, its identity, its schema version, and the progress of lakes that ingest it.
 
-``ingested.json`` has the position of each lake in the retained files (docs/dev/store-format.md). Ingesting processes write
-it. The broker reads it when it deletes a retained file.
+``ingested.json`` has the position of each lake in the retained files (docs/dev/store-format.md). Processes that ingest
+write it. The broker reads it when it deletes a retained file.
 """
 
 from __future__ import annotations
