@@ -1,7 +1,10 @@
 """The habits of the house that a linter cannot hold: docstrings of modules, names, nothing unfinished."""
 
 import ast
+import builtins
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,17 @@ TEXTS = sorted(
     for path in (ROOT / folder).rglob("*")
     if path.suffix in {".py", ".c", ".xml", ".xsd", ".yml", ".md", ".lark", ".json"}
 )
+#: Modules whose docstrings and comments name things of the code.
+NAMING = sorted(
+    path for folder in ("stompring", "benchmarks", "plugins") for path in (ROOT / folder).rglob("*.py")
+)
+#: Names in backticks that others have: Artemis, Java, the libraries, the system; and examples.
+FOREIGN = set(
+    """AWS_ ByteUtil.convertTextBytes DATA_DIR DataOutputStream DeltaTable.to_pyarrow_dataset FileStoreMonitor K
+    KeyStore MessageCount TZ TransportConstants df.write df.writeStream gc.get_objects getName isName pay startTLS
+    webSocketEncoderType writeStream""".split()
+)
+NAME = re.compile(r"`([A-Za-z_][\w.]*)(?:\(\))?`")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
 
 
@@ -57,6 +71,24 @@ def test_names_say_something(path):
     names = [*path.relative_to(PACKAGE).with_suffix("").parts]
     names += [node.name for node in definitions(ast.parse(path.read_text(encoding="utf-8")))]
     assert [name for name in names if words(name) & SAYS_NOTHING and name not in TERMS] == []
+
+
+def test_names_in_backticks_exist():
+    known = {*dir(builtins), *(part for path in NAMING for part in path.with_suffix("").parts)}
+    named: list[tuple[str, str]] = []
+    for path in NAMING:
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+            if token.type == tokenize.NAME:
+                known.add(token.string)
+            elif token.type == tokenize.COMMENT or token.string.endswith('"""'):
+                named += ((f"{label(path)}:{token.start[0]}", name) for name in NAME.findall(token.string))
+            elif token.type == tokenize.STRING:
+                known.update(re.findall(r"\w+", token.string))
+    assert len(named) > 1000
+    wrong = [(place, name) for place, name in named if name not in FOREIGN and set(name.split(".")) - known]
+    assert [
+        (place, name) for place, name in wrong if not re.search(r"\.(c|js|json|md|properties|py|xml)$", name)
+    ] == []
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=label)

@@ -319,7 +319,7 @@ def compose_admission(policies: Sequence[BoundPolicy], hooks: Hooks) -> None:
 
 
 class MessageAdmission:
-    """Implements `broker.policy_hooks.Admission`. ``answer`` is the result of ``Hooks.admit`` of the address.
+    """Implements `broker.ports.Admission`. ``answer`` is the result of ``Hooks.admit`` of the address.
 
     Without ``steps`` a policy could not start: ``answer`` is the reason for which every message is refused.
     """

@@ -3,7 +3,7 @@
 The compatibility table: settings of Artemis that this broker does not have, and what it does with each.
 
 A setting of Artemis's schema is supported, has no effect here, or is refused with advice. Supported are the names in
-schema.xsd and the parameters of `acceptor_url`; all others have a row here, under the parent element of the name. A
+schema.xsd and the parameters in `settings.urls`; all others have a row here, under the parent element of the name. A
 row of an element with children holds for everything in it. Settings that only tune Artemis's own machine have no
 effect: they are accepted and listed. Settings that change who may do what, where messages go or what is kept are
 refused, but for the values with which they change nothing. docs/artemis.md shows the whole table.

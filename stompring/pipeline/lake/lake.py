@@ -308,7 +308,7 @@ _LAKE_FILE = "lake.json"
 #: File with the plan of a restore, until it is complete.
 _RESTORE_FILE = "restore.json"
 
-#: Version of a lake. Version 1 had no column ``broker``, version 2 had a column ``certain`` in ``events``.
+#: Version of a lake. Version 1 had no column ``broker``, version 2 had one more in ``events``.
 VERSION = 3
 
 
