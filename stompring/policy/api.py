@@ -1,8 +1,6 @@
-"""The policy API: the classes that a plugin extends, and the parameters of a policy.
+"""The policy API: the class `AddressPolicy` with its hooks, and the verdicts that hooks return.
 
-Typed parameters of a policy: declared on its class, written as ``<property key="…" value="…"/>`` in broker.xml.
-
-The policy API: the class `AddressPolicy` with its hooks, and the verdicts that hooks return.
+A policy declares typed parameters on its class; broker.xml sets them with ``<property key="…" value="…"/>``.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ class Parameter:
 
     @property
     def required(self) -> bool:
-        """Whether it has no default."""
+        """Whether the parameter has no default."""
         return self.default is REQUIRED
 
     @property
@@ -139,7 +137,7 @@ _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)
 
 
 def _decimal(text: str) -> float:
-    # float() would take "1_0" and the digits of other scripts as well
+    # float() would also accept "1_0" and the digits of other scripts
     number = float(text) if _DECIMAL.fullmatch(text) else math.nan
     if not math.isfinite(number):
         raise ValueError("must be a number")
@@ -260,10 +258,10 @@ class AddressPolicy:
     (``stompring_policy_errors_total``).
     """
 
-    #: The verdict of `full` where it is always the same: `full` is not called then.
+    #: The verdict on every message for a full address, in place of a method `full`.
     full_answer: ClassVar[Word | None] = None
 
-    #: By their names in Python. Filled in for every class.
+    #: The parameters by their names in Python. Set for every subclass.
     parameters: ClassVar[dict[str, Parameter]] = {}
 
     #: The address of the policy. Set before `created` is called.
@@ -331,8 +329,8 @@ class AddressPolicy:
     def full(self, offer: Offer) -> FullVerdict | None:
         """Decides about a message for a full address. Called for every SEND while the address is full.
 
-        Verdicts are PAGE, BLOCK, DROP, DROP_OLDEST, FAIL, `Refuse`, and ACCEPT, which lets the message enter all the
-        same (the policy may have evicted others); None leaves the decision to the next policy, and in the end to the
+        Verdicts are PAGE, BLOCK, DROP, DROP_OLDEST, FAIL, `Refuse`, and ACCEPT, which adds the message to the full
+        address (the policy may have evicted others); None leaves the decision to the next policy, and in the end to the
         ``address-full-policy``. In a transaction called for all its messages at COMMIT, before any of them enters.
         """
         return self.full_answer

@@ -1,8 +1,6 @@
-"""The hooks of each address, composed from the policies that are bound to it.
+"""The hooks of each address (`stompring.broker.ports`), composed from the policies that are bound to it.
 
-A policy bound to one address: its object, the time its hooks take, and what they raise (logged and counted).
-
-The hooks of each address, composed from its policies: what `stompring.broker.ports` declares.
+`BoundPolicy` calls the hooks of one policy for one address, measures them, and logs and counts their exceptions.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ from .views import AddressView, MessageView, QueueView, view_of
 
 log = logging.getLogger(__name__)
 
-#: Exceptions recorded as logged. After so many different ones the record starts anew.
+#: Number of different exceptions remembered as logged. Beyond it the broker forgets all of them, and logs them again.
 MAX_LOGGED_ERRORS = 1000
 
 #: Characters of the text of an exception that are kept for management.
@@ -73,7 +71,7 @@ class PolicyErrors:
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()  # by policy and hook
-        #: called once for each cause, with its text and address
+        #: called once for each cause, with the text of the exception and the address
         self.on_error: Callable[[str, str], object] | None = None
         self._logged: set[tuple[object, ...]] = set()
         self.last: dict[str, ErrorEntry] = {}  # by policy
@@ -328,7 +326,7 @@ class MessageAdmission:
 
     def __init__(self, steps: Sequence[_Step], answer: object) -> None:
         self._steps = steps
-        self._passed = 0  # number of policies that have accepted it, from the first one
+        self._passed = 0  # number of policies that have accepted the message, from the first one
         self._changes: dict[bytes, bytes | None] = {}
         self._answer = answer
         if answer is None:
@@ -337,7 +335,6 @@ class MessageAdmission:
             self._passed, self._answer = answer
 
     def evaluate(self, offer: Offer) -> AdmissionResult | None:
-        """Implements `Admission.evaluate`."""
         if self._changes:  # after a wait
             offer = offer.changed(self._changes)
         if len(self._steps) == 1:
@@ -365,7 +362,7 @@ class MessageAdmission:
         return AdmissionResult(headers=self._changes) if self._changes else None
 
     def _evaluate_one(self, offer: Offer) -> AdmissionResult | None:
-        """As `evaluate`, for the usual case of one policy."""
+        """Implement `evaluate` for the usual case of one policy."""
         answer = self._next_answer(offer)
         if answer is None or answer is ACCEPT:
             self._passed = 1
@@ -383,13 +380,11 @@ class MessageAdmission:
         return step.bound.ask("admit", step.admit, offer)
 
     def entered(self, offer: Offer) -> None:
-        """Implements `Admission.entered`."""
         for step in self._steps[: self._passed]:
             if step.entered:
                 step.bound.call("entered", offer)
 
     def refused(self, offer: Offer, reason: str) -> None:
-        """Implements `Admission.refused`."""
         for step in self._steps[: self._passed]:
             if step.refused:
                 step.bound.call("refused", offer, reason)
@@ -421,7 +416,7 @@ def compose_full(
 ) -> tuple[FullPolicy | None, Full | None]:
     """The hook `AddressPolicy.full` of an address: a constant answer, or a function that decides for each message.
 
-    ``last`` is the answer where no policy has one.
+    ``last`` is the answer if no policy has one.
     """
     calls: list[tuple[BoundPolicy, Callable[[Offer], object]]] = []
     for bound in policies:
@@ -527,7 +522,7 @@ def refuse_all(hooks: Hooks, reason: Refused) -> None:
 class PolicyTransformer:
     """A policy as a transformer (`broker.transformer.Transformer`): its `admit` decides about each copy.
 
-    A copy that the policy refuses or drops is not sent, and neither is one after an exception.
+    The broker does not send a copy that the policy refuses or drops, or for which it raises an exception.
     """
 
     def __init__(self, bound: BoundPolicy) -> None:
@@ -535,7 +530,6 @@ class PolicyTransformer:
         bound.start(None)
 
     def changes(self, message: Message) -> HeaderChanges | None:
-        """Implements `Transformer.changes`."""
         bound = self._bound
         if bound.start_error is not None:
             return None
@@ -554,7 +548,6 @@ class PolicyTransformer:
         return None if result.drop else result.headers or NO_CHANGES
 
     def stop(self) -> None:
-        """Implements `Transformer.stop`."""
         self._bound.stop()
 
 
@@ -603,7 +596,6 @@ class Policies:
     # ---- implementation of stompring.broker.ports.Policies
 
     def hooks_for(self, address: Address) -> Hooks:
-        """Implements `stompring.broker.ports.Policies.hooks_for`."""
         before = {bound.name: bound for bound in self._bound.pop(address, ())}
         bound = tuple(self._bind(address, selected, before) for selected in self._selected(address))
         for one in before.values():
@@ -657,20 +649,16 @@ class Policies:
             one.stop()
 
     def evicted(self, queue: Queue) -> Listener | None:
-        """Implements `stompring.broker.ports.Policies.evicted`."""
         is_dead = queue.attributes.ring_policy is RingPolicy.DEAD_LETTER
         return both(queue.hooks.evicted, _dead_letter if is_dead else None)
 
-    #: Implements `stompring.broker.ports.Policies.view_of`.
     view_of = staticmethod(view_of)
 
     def transformer(self, use: PolicyUse, address: Address) -> PolicyTransformer:
-        """Implements `stompring.broker.ports.Policies.transformer`."""
         assert self._plugins is not None
         return PolicyTransformer(self.binding(self._plugins.selected(use), address, self.recorded))
 
     def stop(self) -> None:
-        """Implements `stompring.broker.ports.Policies.stop`."""
         for bound in self._bound.values():
             for one in bound:
                 one.stop()

@@ -1,17 +1,12 @@
-"""Policies: the catalogue of those that exist, and how those of broker.xml are loaded.
+"""The catalogue of all policies, and the loading of the policies that broker.xml names.
 
-The catalogue of policies: those of plugin directories, installed packages and stompring itself, none of them run.
+Sources are modules in a directory ``plugins`` near broker.xml, installed packages, and the shipped plugins.
 
-A source is parsed and only looked at: which class names `AddressPolicy` as its base, and its docstring. Parameters
-are known of policies that were loaded (`load_details`).
+The catalogue runs no policy: it parses each source for the class with the base `AddressPolicy`, and for its docstring.
+Only `load_details` adds the parameters of a policy.
 
-The built-in policy of rings, written with the policy API.
-
-Loading of policies: from the names in broker.xml to classes and the values of their parameters.
-
-Sources are modules in a directory ``plugins`` near broker.xml, installed packages, and the shipped plugins. Only
-named policies are imported. A module is executed again after its file has changed; an installed package is imported
-once, as all packages are: a new version of it is used from the next start on.
+The broker imports only policies that broker.xml names. It executes a module again after its file has changed. It
+imports an installed package once: a new version of the package has an effect at the next start.
 """
 
 from __future__ import annotations
@@ -44,23 +39,23 @@ from .views import QueueView
 
 Found = TypeVar("Found")
 
-#: Bytes. A longer source is not parsed.
+#: Maximum length in bytes of a source that is parsed.
 LARGEST = 4 * 1024 * 1024
 
-#: What an entry point names; extras in brackets mean nothing any more. `EntryPoint.module` asserts where it is wrong.
+#: The value of an entry point; extras in brackets are obsolete. `EntryPoint.module` fails an assertion if it is wrong.
 TARGET = re.compile(r"([\w.]+)\s*:\s*(\w+)\s*(?:\[.*\])?")
 
 
 class Unreadable(Exception):
-    """A source cannot be read or parsed; the text says where and why."""
+    """A source cannot be read or parsed; the text names the file and the reason."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """One policy. ``path`` is None where its source is not found; ``fault`` says what is wrong with it.
+    """One policy. ``path`` is None if its source is missing; ``fault`` is the reason why it cannot be used.
 
-    ``kind`` is the name of its class, None where a look at the source does not show it; ``parameters`` is None for a
-    policy that was not loaded.
+    ``kind`` is the name of its class, None if the source does not show it; ``parameters`` is None for a policy that was
+    not loaded.
     """
 
     name: str
@@ -77,7 +72,7 @@ class Entry:
 
     @property
     def origin(self) -> str:
-        """Where it is from: file and class, or package and entry point."""
+        """The source, for people: file and class, or package and entry point."""
         if self.target is not None:
             return (
                 f"{self.distribution or 'unknown package'} {self.version or ''}".rstrip() + f", {self.target}"
@@ -90,14 +85,14 @@ class Entry:
 
 
 def catalogue(sources: PluginSources) -> list[Entry]:
-    """All policies, by name; of several of one name the one that the broker loads comes first."""
+    """Return all policies, sorted by name; of several with one name, the one that the broker loads is first."""
     entries = [_from_file(name, path) for folder in sources.folders for name, path in _modules(folder)]
     entries += _packages()
     for name, path in sources.shipped().items():
         entry = _from_file(name, path)
         entry.shipped = True
         entries.append(entry)
-    # a module before a package, and of packages the first one, as `PluginSources.load` has it
+    # a module before a package, and the first of several packages, as in `PluginSources.load`
     first = _first((entry.name, entry) for entry in entries if entry.path or entry.target)
     for entry in entries:
         winner = first.get(entry.name, entry)
@@ -144,7 +139,7 @@ def _from_file(name: str, path: Path) -> Entry:
 
 
 def _packages() -> Iterator[Entry]:
-    """The policies of installed packages. `importlib.metadata.entry_points` would fail for all where one is damaged."""
+    """The policies of installed packages. One damaged package would make `importlib.metadata.entry_points` fail."""
     seen = set()
     for distribution in distributions():
         name, points = "", []
@@ -153,7 +148,7 @@ def _packages() -> Iterator[Entry]:
             if name not in seen:
                 seen.add(name)
                 points = list(distribution.entry_points.select(group=ENTRY_POINT_GROUP))
-        except Exception as error:  # whatever a damaged file makes of it
+        except Exception as error:  # a damaged file may raise any exception
             fault = f"entry points cannot be read: {type(error).__name__}: {error}"
             yield Entry(f"(package {name or 'without a name'})", fault=fault)
         for point in points:
@@ -178,7 +173,7 @@ def _entry_of_package(point: EntryPoint) -> Entry:
         entry.summary = _docstring(own[-1] if own else tree)
     except Unreadable as reason:
         entry.fault = str(reason)
-    except (OSError, KeyError, TypeError, ValueError) as error:  # metadata that somebody has damaged
+    except (OSError, KeyError, TypeError, ValueError) as error:  # damaged metadata
         entry.fault = f"package metadata cannot be read: {type(error).__name__}: {error}"
     return entry
 
@@ -195,7 +190,7 @@ def parse(path: Path) -> ast.Module:
         raise Unreadable(f"{path} cannot be read: {error.strerror or error}") from error
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # whoever runs it will see them
+            warnings.simplefilter("ignore")  # running the policy shows the warnings
             return ast.parse(data)
     except SyntaxError as error:
         raise Unreadable(f"{path}:{error.lineno or 1}: {type(error).__name__}: {error.msg}") from error
@@ -204,7 +199,7 @@ def parse(path: Path) -> ast.Module:
 
 
 def policy_classes(tree: ast.Module) -> list[ast.ClassDef]:
-    """The public classes at the top of a module that name `AddressPolicy`, or a class above that does, as a base."""
+    """The public classes of a module with the base `AddressPolicy`, or with an earlier such class as a base."""
     names = {"AddressPolicy"}
     for statement in tree.body:
         if isinstance(statement, ast.ImportFrom):
@@ -239,11 +234,11 @@ def _first_line(text: str | None) -> str:
 
 
 def _source_of(dotted: str) -> Path | None:
-    """The source of a module. Nothing is imported, not even the packages that it is in."""
+    """The source of a module, found without importing the module or its packages."""
     top, *inner = dotted.split(".")
     try:
         spec = find_spec(top) if top else None
-    except Exception:  # finders are anybody's code; one that fails has found nothing
+    except Exception:  # an installed package may add finders; if a finder fails, the source is missing
         return None
     if spec is None:
         return None
@@ -261,7 +256,6 @@ class Ring(AddressPolicy):
     """A full ring evicts its oldest message for a new one; a returning message is lost instead."""
 
     def overflow(self, queue: QueueView, returning: bool) -> None:
-        """Evicts the oldest message for a new one."""
         if not returning:
             queue.give_up_oldest()
 
@@ -276,7 +270,7 @@ PLUGIN_DIRECTORY = "plugins"
 
 
 class PluginLoadError(Exception):
-    """A policy cannot be loaded; the text says why, with file and line."""
+    """A policy cannot be loaded; the text is the reason, with file and line."""
 
 
 class PluginSources:
@@ -310,7 +304,7 @@ class PluginSources:
         return _first((point.name.replace("_", "-"), point) for point in entry_points())
 
     def load(self, name: str) -> type[AddressPolicy]:
-        """The class of a policy. Of one name a module is used before a package, and both before a shipped plugin.
+        """Load the class of a policy: from a module, else from a package, else from a shipped plugin.
 
         Raises `PluginLoadError`.
         """
@@ -360,7 +354,7 @@ def _modules(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _first(named: Iterable[tuple[str, Found]]) -> dict[str, Found]:
-    """By name; of two of one name the first one is used."""
+    """Map names to values; of several values with one name, the first."""
     found: dict[str, Found] = {}
     for name, value in named:
         found.setdefault(name, value)
@@ -428,13 +422,13 @@ def _describe(error: BaseException, path: Path) -> str:
 
 @frozen
 class SelectedPlugin:
-    """A policy with the values of its parameters. Equal ones are interchangeable."""
+    """A policy with the values of its parameters. Equal objects are interchangeable."""
 
     name: str  # its name in broker.xml
     kind: type[AddressPolicy]
     values: Mapping[str, Any]
     files: Mapping[str, bytes] = field(default_factory=dict)  # digests of the files among the values
-    location: str = field(default="", compare=False)  # FILE:LINE of broker.xml where it is named
+    location: str = field(default="", compare=False)  # FILE:LINE of the policy in broker.xml
 
     def make(self) -> AddressPolicy:
         """A new object of the policy."""
@@ -499,7 +493,7 @@ def _uses(
 def _selected(
     faults: Faults, use: PolicyUse, kind: type[AddressPolicy], plugin: PluginConfiguration
 ) -> SelectedPlugin | None:
-    """The policy of ``use``, with the properties of the plugin and over them its own. None after an error."""
+    """The policy of ``use``. Its own properties override those of the plugin. None after an error."""
     what = f"policy '{use.name}'"
     line = use.line or plugin.line
     values = _values(faults, kind, (*plugin.properties, *use.properties), what)

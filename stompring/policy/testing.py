@@ -1,6 +1,6 @@
-"""A kit to test policies with: one address, a clock that only tests move, and nothing to start.
+"""A harness to test policies: one address, and a clock that only tests advance.
 
-Inside is the broker's own code, without sockets, files and reactor: what a policy does here it does there.
+It runs the code of the broker, without sockets, files and reactor.
 
     from .testing import PolicyHarness
 
@@ -51,10 +51,10 @@ from .hooks import BoundPolicy, Policies
 from .load import PluginSources, load
 from .views import AddressView, MessageView, PolicyTimer, QueueView, view_of
 
-#: When every test begins: epoch milliseconds.
+#: Time at which every test begins, epoch milliseconds.
 START_TIME = 1_700_000_000_000
 
-#: Seconds, and milliseconds, beyond which a time is taken for one in the wrong unit.
+#: Longest plausible duration in seconds, and in milliseconds: a longer one is in the wrong unit.
 DAY, YEAR = 86_400, 366 * 86_400_000
 
 
@@ -101,16 +101,16 @@ class ManualClock(sched.scheduler):
     def callLater(
         self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any
     ) -> ScheduledTimer:
-        """As ``reactor.callLater``."""
+        """Implement ``reactor.callLater``."""
         return ScheduledTimer(self, self.enter(round(delay * 1_000_000), 0, call, args, kw))
 
     def advance(self, seconds: float) -> None:
-        """Advance time by seconds; timers that fall due are called, each at its own time. Raises `HarnessError`."""
+        """Advance time by seconds, and call each timer at its due time. Raises `HarnessError`."""
         check_seconds("clock.advance", seconds)
         self._forward(seconds)
 
     def forward(self, milliseconds: int) -> None:
-        """As `advance`, in milliseconds. Raises `HarnessError`."""
+        """Advance time by milliseconds, as `advance` does by seconds. Raises `HarnessError`."""
         check_milliseconds("advance", milliseconds)
         self._forward(milliseconds / 1000)
 
@@ -128,7 +128,7 @@ ADDRESS = "address"
 
 @frozen
 class Sent:
-    """The outcome of a SEND. At most one of these is set, none for an accepted message."""
+    """The outcome of a SEND. At most one field is set, none for an accepted message."""
 
     refused: str = ""  # text of the ERROR
     dropped: bool = False  # discarded by a policy, or because the address is full
@@ -143,10 +143,10 @@ class Sent:
 class PolicyHarness:
     """An address with one policy, producers and a consumer.
 
-    ``parameters`` are those of the policy, under their names in Python, read as from broker.xml. ``settings`` are
+    ``parameters`` are the parameters of the policy, by their names in Python, read as from broker.xml. ``settings`` are
     address-settings for the address, as ``{"max_size_messages": 10, "default_ring_size": 3}``; ``others`` are
     settings for other addresses by their match. With ``full`` the policy is the address-full-policy. ``after`` is a
-    second policy of the address, without parameters, which is asked after it.
+    second policy of the address, without parameters, called after the first.
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class PolicyHarness:
         return Sent(refused=answer, dropped=self._dropped() > dropped and not answer)
 
     def sends_on(self, producer: str = "producer") -> bool:
-        """Whether a producer that was blocked is read again, its message accepted.
+        """Return whether the broker reads a blocked producer again, and has accepted its message.
 
         Raises `HarnessError` without a connection of that name.
         """
@@ -457,7 +457,7 @@ class _Client:
         self._written += data
 
     def close(self) -> None:
-        """There is nothing to close or to read."""
+        """Do nothing: the harness has no socket."""
 
     pause_reading = resume_reading = close
 
@@ -495,5 +495,4 @@ class _HarnessConsumer(Consumer):
         self.queue.requeue([ref], self, failed=True)
 
     def cancelled(self, reason: str) -> None:
-        """The address was deleted."""
         self.queue.remove_consumer(self, list(self._unsettled.values()))

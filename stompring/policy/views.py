@@ -33,7 +33,7 @@ class MessageView:
 
     @property
     def address(self) -> str:
-        """Name of the address that it was sent to, which is not that of the queue for wildcard addresses."""
+        """Name of the address that the message was sent to. The address of the queue may be a wildcard address."""
         return self._ref.message.address.name
 
     @property
@@ -93,11 +93,11 @@ class MessageView:
 
     @property
     def user(self) -> str | None:
-        """The user who sent it, None where security is off."""
+        """Name of the user that sent the message, None without security."""
         return self._ref.message.traits.user
 
     def give_up(self) -> bool:
-        """Evict it from the queue, as a ring does (messagesReplaced). False if it is not waiting there any more."""
+        """Evict the message from the queue, as a ring does (messagesReplaced). False if the message no longer waits."""
         if self._ref.state != PENDING:
             return False
         as_queue(self._ref.queue).evict_message(self._ref)

@@ -1,1 +1,1 @@
-"""What can be configured, as frozen data, and how it is read from broker.xml."""
+"""The configuration of a broker as frozen data, and the reader of broker.xml."""

@@ -1,20 +1,17 @@
-"""Artemis's own configuration: what of its broker.xml and login.config is read, and what is ignored.
+"""Compatibility with Artemis: its settings that this broker does not support, and the users of its instances.
 
-The compatibility table: settings of Artemis that this broker does not have, and what it does with each.
-
-A setting of Artemis's schema is supported, has no effect here, or is refused with advice. Supported are the names in
-schema.xsd and the parameters in `settings.urls`; all others have a row here, under the parent element of the name. A
-row of an element with children holds for everything in it. Settings that only tune Artemis's own machine have no
-effect: they are accepted and listed. Settings that change who may do what, where messages go or what is kept are
-refused, but for the values with which they change nothing. docs/artemis.md shows the whole table.
+A setting of Artemis's schema is supported, has no effect here, or is refused with advice. The supported settings are
+the names in schema.xsd and the parameters in `settings.urls`; every other setting has a row here, under its parent
+element. A row of an element with children applies to all of its contents. Settings that only tune Artemis's own machine
+have no effect: the broker accepts and lists them. It refuses settings that change permissions, routing or the stored
+messages, except for values that change nothing. docs/artemis.md shows the whole table.
 
 Names are those of Artemis 2.44: its schema, its ``TransportConstants`` and the setters of its protocol managers, and
 a few of earlier versions.
 
-The users of an Artemis instance: the files that ``login.config`` names, beside broker.xml (`find_logins`).
-
-Artemis's ``create`` writes ``login.config`` with a PropertiesLoginModule, and with a GuestLoginModule for
-``--allow-anonymous``. The entry is the one that ``bootstrap.xml`` names, ``activemq`` where it names none.
+`find_logins` finds the files of users that ``login.config`` names, beside broker.xml. Artemis's ``create`` writes it
+with a PropertiesLoginModule, and with a GuestLoginModule for ``--allow-anonymous``. The default entry is ``activemq``;
+``bootstrap.xml`` can name another one.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from .model import Guest, IgnoredSetting
 
 
 class Support(StrEnum):
-    """What happens to a setting of Artemis."""
+    """Treatment of a setting of Artemis."""
 
     SUPPORTED = "supported"
     NO_EFFECT = "no effect"
@@ -46,8 +43,8 @@ class Row(NamedTuple):
     support: Support
     reason: str = ""  # why it has no effect, or the advice of the error; an empty advice is to remove it
     neutral: str = ""  # values, as a regular expression, with which a refused setting has no effect
-    refused_with: frozenset[str] = frozenset()  # elements in it with which it is refused all the same
-    advice: str = ""  # of the error, where that is another text than the reason
+    refused_with: frozenset[str] = frozenset()  # child elements with which it is refused nevertheless
+    advice: str = ""  # of the error, if not the reason
     is_warning: bool = False  # reported in a WARNING, not in the list of settings without effect
 
     def has_no_effect(self, value: str, inside: Iterable[str] = ()) -> bool:
@@ -68,7 +65,7 @@ def not_supported(what: str, row: Row) -> str:
 
 
 def ignored_names(ignored: Iterable[IgnoredSetting]) -> list[str]:
-    """The settings without effect, each once. Those with a WARNING of their own are left out."""
+    """The names of the settings without effect, each once, except settings with a WARNING of their own."""
     return list(dict.fromkeys(each.name for each in ignored if not each.is_warning))
 
 
@@ -177,7 +174,7 @@ CORE = _table(
     no_effect("memory-measure-interval memory-warning-threshold server-dump-interval", MEMORY),
     no_effect(
         "global-max-size-percent-of-jvm-max-memory",
-        "there is no JVM; global-max-size is a quarter of the machine's memory where it is not set",
+        "there is no JVM; the default of global-max-size is a quarter of the machine's memory",
     ),
     no_effect("jmx-domain jmx-management-enabled jmx-use-broker-name", NO_JMX),
     no_effect("metrics metrics-plugin", METRICS),
@@ -308,7 +305,7 @@ DIVERT = refused(
     "transformer-class-name", "use <transformer>, which sets and removes headers or names a policy"
 )
 
-#: The plugin of Artemis that chooses notifications, and what its properties choose; None: those are always sent.
+#: The plugin of Artemis that enables notifications, and the type that each property enables (None: it is always sent).
 NOTIFICATION_PLUGIN = "org.apache.activemq.artemis.core.server.plugin.impl.NotificationActiveMQServerPlugin"
 NOTIFICATION_PROPERTIES: Mapping[str, str | None] = {
     "SEND_CONNECTION_NOTIFICATIONS": None,
@@ -332,7 +329,7 @@ SECURITY_SETTINGS = _table(
 
 _BACKUPS = frozenset({"backup", "slave", "secondary", "colocated", "scale-down"})
 
-#: Elements of Artemis's policies. A broker with one of them that has no part in a backup is alone here.
+#: Elements of ``<ha-policy>`` in Artemis. They have no effect here unless they contain an element for backups.
 HA_POLICY: Rows = {
     name: Row(
         Support.NO_EFFECT,
@@ -525,7 +522,7 @@ _MAX_BYTES = 1024 * 1024
 
 
 class Logins(NamedTuple):
-    """Where the users of an Artemis instance are. ``warnings`` has login modules that log nobody in here."""
+    """The files of users of an Artemis instance. ``warnings`` names the login modules without effect here."""
 
     users: Path
     roles: Path
@@ -549,10 +546,9 @@ class _Module:
 
 
 def find_logins(directory: Path) -> Logins | None:
-    """The users of the Artemis instance with its broker.xml in ``directory``; None where there are none.
+    """The users of the Artemis instance with its broker.xml in ``directory``; None without files of users.
 
-    Raises `ConfigurationError` for a ``login.config`` that cannot be read, and for one that logs users in by other
-    means than files.
+    Raises `ConfigurationError` if ``login.config`` cannot be read, or logs users in by other means than files.
     """
     file = directory / LOGIN_CONFIG
     users, roles = directory / ARTEMIS_USERS, directory / ARTEMIS_ROLES
@@ -624,7 +620,7 @@ def find_logins(directory: Path) -> Logins | None:
             base = directory / module.options.get("baseDir", "")
             certificates = base / listed
             other = module.options.get("org.apache.activemq.jaas.textfiledn.role")
-            if other is not None and base / other != roles:  # roles are read where those of all users are
+            if other is not None and base / other != roles:  # all roles are read from one file
                 text = f"the roles in {other} are not read: add its lines to {roles.name}"
                 warnings.append(f"{file}:{module.line}: {module.short_name}: {text}")
             break

@@ -1,22 +1,9 @@
 """broker.xml and the files that it includes, read into a `BrokerConfiguration`.
 
-``<transformer>`` of a divert or a bridge, read into a `TransformerConfiguration`.
-
-The policies that a broker.xml names: ``<broker-plugin>``, and its uses as ``<address-policy>``.
-
-The ``<replicated-log>`` element in ``<ha-policy>``.
-
-The ``<bridge>`` elements, with the ``<connector>`` elements that they name.
-
-``<diverts>`` of broker.xml, and the search for loops of diverts.
-
-broker.xml, read into a `BrokerConfiguration`.
-
-Nothing in the file is passed over: a name that is not in the schema, a value out of its range, a contradiction is a
-fault, and settings of Artemis without effect here are listed (`settings.artemis`). All faults of a file come
-together in one `ConfigurationError`, each with its line. Entities and external files are off, and a document type
-declaration is refused: no broker.xml needs one. XInclude includes files below the directory of broker.xml, and
-nothing else (`Inclusion`).
+A name that is not in the schema, a value out of its range and a contradiction are faults. Settings of Artemis without
+effect here are listed (`settings.artemis`). One `ConfigurationError` reports all faults of a file, each with its line.
+Entities and external files are off, and a document type declaration is refused: no broker.xml needs one. XInclude
+includes only files below the directory of broker.xml (`Inclusion`).
 """
 
 from __future__ import annotations
@@ -129,10 +116,10 @@ FIXED_HEADERS = {
 
 
 class DivertLoop(NamedTuple):
-    """Diverts of which each applies to the copies of the one before, and the first to those of the last."""
+    """A loop of diverts: each applies to the copies of the previous divert, and the first to those of the last."""
 
     diverts: tuple[DivertConfiguration, ...]
-    addresses: tuple[str, ...]  # where the copies of each come to
+    addresses: tuple[str, ...]  # forwarding address of each divert in the loop
 
     def __str__(self) -> str:
         names = " and ".join(f"'{one.name}'" for one in self.diverts)
@@ -142,7 +129,7 @@ class DivertLoop(NamedTuple):
 
 
 def find_loops(diverts: Iterable[DivertConfiguration], wildcard: WildcardSyntax) -> Iterator[DivertLoop]:
-    """The loops of diverts. Filters are not considered. Of the loops that one divert closes at least one is found."""
+    """Find loops of diverts; ignores filters. Finds at least one of several loops that share a divert."""
     given = list(diverts)
     by_address: dict[str, list[DivertConfiguration]] = {}
     by_pattern: list[tuple[Pattern, DivertConfiguration]] = []
@@ -154,7 +141,7 @@ def find_loops(diverts: Iterable[DivertConfiguration], wildcard: WildcardSyntax)
             by_address.setdefault(one.address, []).append(one)
 
     def following(divert: DivertConfiguration) -> Iterator[tuple[str, DivertConfiguration]]:
-        """The diverts that apply to the copies of this one, each with the forwarding address that leads to it."""
+        """The diverts that apply to the copies of ``divert``, each with the forwarding address that leads to it."""
         for target in divert.forwarding_address:
             for one in by_address.get(target, ()):
                 yield target, one
@@ -186,19 +173,20 @@ def find_loops(diverts: Iterable[DivertConfiguration], wildcard: WildcardSyntax)
 NAMESPACES = ("urn:activemq", "urn:activemq:core", None)
 _JMS = "urn:activemq:jms"
 _XINCLUDE = "http://www.w3.org/2001/XInclude"
-#: Attributes that XML or its schemas have on any element: they set nothing here.
+#: Namespaces of attributes that XML and XML Schema allow on any element: they have no effect.
 _OF_XML = ("{http://www.w3.org/2001/XMLSchema-instance}", "{http://www.w3.org/XML/1998/namespace}")
 _ROOT = "configuration"
 _NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
-#: More attributes than any element has in the schema. libxml2 searches them linearly: 100,000 would take minutes.
+#: Maximum number of attributes of an element; no element has as many in the schema. libxml2 searches them linearly:
+#: 100,000 would take minutes.
 _MAX_ATTRIBUTES = 200
 
 
 def read_broker_xml(path: str | os.PathLike[str]) -> BrokerConfiguration:
     """The configuration in the file at ``path``.
 
-    Raises `ConfigurationError` with everything that is wrong with it, also where it cannot be read at all.
+    Raises `ConfigurationError` with all faults of the file, or with the reason why it cannot be read.
     """
     file = os.fspath(path)
     try:
@@ -267,7 +255,7 @@ def _parse_xml(data: bytes, file: str) -> etree._Element:
     return root
 
 
-#: Files that one broker.xml may include, directly or not. It stops files that include each other in growing numbers.
+#: Maximum number of files that one broker.xml includes, directly or not: files may include others many times.
 MAX_INCLUDED = 200
 
 #: The name of the attribute that marks the root element of an included file, with the file.
@@ -278,8 +266,8 @@ class Inclusion:
     """Replaces each ``<xi:include href="…"/>`` by the root element of that file, which may include others.
 
     The path is relative to the including file or, as in Artemis, to the directory of the instance; it may have
-    references. Files must be below the directory of broker.xml, symbolic links followed. Included are files of XML
-    only, whole: ``parse="text"``, ``xpointer`` and ``<xi:fallback>`` are refused. ``files`` are all that were read.
+    references. Files must be below the directory of broker.xml, symbolic links followed. Only whole XML files can be
+    included: ``parse="text"``, ``xpointer`` and ``<xi:fallback>`` are refused. ``files`` lists all files read so far.
     """
 
     def __init__(self, file: str, references: References, faults: Faults) -> None:
@@ -382,14 +370,14 @@ class _DocumentReader:
         self._faults = faults
         self._references = references
         self.ignored: list[IgnoredSetting] = []
-        self.notified: set[str] = set()  # types of notifications that a plugin of Artemis asks for
+        self.notified: set[str] = set()  # types of notifications that a plugin of Artemis enables
         self._file: str | None = None  # the included file that is being read
 
     def _line(self, element: etree._Element) -> int:
         return _line(element) if self._file is None else Line(_line(element), self._file)
 
     def document(self, root: etree._Element) -> Node:
-        """The whole document. Raises `ConfigurationError` where the root element is wrong."""
+        """The whole document. Raises `ConfigurationError` if the root element is wrong."""
         line = self._line(root)
         name = self._plain_name(root)
         if name != _ROOT:
@@ -407,7 +395,7 @@ class _DocumentReader:
         name = str(element.tag)
         node = Node(name, self._line(element), is_leaf=rule.text is not None and not rule.attributes)
         self._read_attributes(element, rule, node)
-        if name == "ha-policy":  # a broker with a replicated log has no policy of Artemis's beside it
+        if name == "ha-policy":  # a replicated log excludes the policies of Artemis
             names = [etree.QName(each).localname for each in element]
             others = [each for each in names if each in SECTIONS[name]]
             if "replicated-log" in names and others:
@@ -483,11 +471,11 @@ class _DocumentReader:
                 self._faults.add(node.line, f"<{node.name}> has no attribute '{name}'; it is required")
 
     def _read_java_plugin(self, element: etree._Element) -> None:
-        """A plugin of Artemis: ignored where it changes nothing but the log, else a fault."""
+        """Read a plugin of Artemis: ignore one that only logs, apply one for notifications; any other is a fault."""
         line, parent = self._line(element), "broker-plugin"
         name = element.get("class-name", "").strip()
         if name == NOTIFICATION_PLUGIN:
-            # it chooses notifications: those per message are sent if it asks for them
+            # its properties enable the notifications of single messages
             for one in element.iterdescendants("*"):
                 key, line = one.get("key", ""), self._line(one)
                 if key not in NOTIFICATION_PROPERTIES:
@@ -503,7 +491,7 @@ class _DocumentReader:
             self._faults.add(line, not_supported(f"attribute 'class-name' of <{parent}>", row))
 
     def _is_ignored(self, name: str, parent: str, line: int, text: str, inside: Iterable[str] = ()) -> bool:
-        """Whether the setting of Artemis has no effect here; it is then added to `ignored`."""
+        """Return whether the setting of Artemis has no effect here, and add it to ``ignored`` in that case."""
         row = SECTIONS.get(parent, {}).get(name)
         if row is None:
             return False
@@ -611,7 +599,7 @@ _ENCODED = "is encoded, and the key is Artemis's; write a reference, ${file:PATH
 class _CoreReader:
     """Reads the sections of ``<core>``. Adds contradictions between elements to the faults.
 
-    ``ignored`` are the settings without effect that were found so far.
+    ``ignored`` lists the settings without effect found so far.
     """
 
     def __init__(
@@ -684,7 +672,7 @@ class _CoreReader:
         self._faults.add(node.line, text)
 
     def _is_new(self, what: str, node: Node, within: Node | None = None, advice: str = "") -> bool:
-        """Whether ``what`` was not there before, in the element ``within``; else a fault at ``node``."""
+        """Return whether ``what`` is new in the element ``within``; add a fault at ``node`` if it is not."""
         key = (id(within), what)
         first = self._lines.get(key)
         if first is not None:
@@ -698,7 +686,7 @@ class _CoreReader:
             yield with_delimiter(match, self._markers, self._wildcard), node
 
     def _half_wildcards(self, address: str) -> Iterator[str]:
-        """What is wrong with the words of an address that only contain a wildcard."""
+        """A fault for each word of an address that contains a wildcard and other characters."""
         one, many = self._wildcard.single_word, self._wildcard.any_words
         for word in Pattern(address, self._wildcard).half_wildcards():
             yield f"'{one}' and '{many}' are wildcards only as whole words, not in '{word}'"
@@ -765,7 +753,7 @@ class _CoreReader:
             lines.setdefault(name, node.line)
 
     def _transformer(self, holder: Node) -> TransformerConfiguration | None:
-        """The ``<transformer>`` of a divert or a bridge; None without one, or where it changes nothing."""
+        """The ``<transformer>`` of a divert or a bridge; None without one, or if it has no effect."""
         node = holder.first("transformer")
         if node is None:
             return None
@@ -812,7 +800,7 @@ class _CoreReader:
     # ---- addresses and queues
 
     def _address_settings(self, persistent: bool) -> Iterator[AddressSettingEntry]:
-        """The entries; those of a broker without a store have BLOCK in place of PAGE, as by default."""
+        """The ``<address-setting>`` entries. A broker without a store cannot page: BLOCK replaces PAGE."""
         for match, node in self._matches("address-settings"):
             self._is_new(f"address-setting '{match}'", node)
             if literal_name(match, self._markers) is None:
@@ -836,8 +824,8 @@ class _CoreReader:
     def _address_limits(self, repository: SettingsRepository) -> Iterator[str]:
         """A warning for each setting without effect.
 
-        Each entry is checked as merged with the less specific ones, at its own match. ``page-full-policy`` and the
-        limits that it is for mean nothing without each other, as in Artemis.
+        Each entry is merged with the less specific ones before the check. As in Artemis, ``page-full-policy`` and the
+        limits of pages have no effect without each other.
         """
         for match, node in self._matches("address-settings"):
             in_force = repository.lookup(literal_name(match, self._markers) or match)
@@ -883,7 +871,7 @@ class _CoreReader:
                 yield QueueConfiguration(**(values | inside), address=address, routing_type=routing_type)
 
     def _diverts(self) -> tuple[DivertConfiguration, ...]:
-        """The ``<divert>`` elements. Names must be unique, and no message may come back to its address."""
+        """The ``<divert>`` elements. Names must be unique, and diverts must not form a loop."""
         diverts = [
             divert
             for name, node in named(self._core.within("diverts"))
@@ -914,8 +902,7 @@ class _CoreReader:
     # ---- bridges
 
     def _bridges(self) -> Iterator[BridgeConfiguration]:
-        """The bridges. A connector that no bridge names is not looked at: Artemis has other uses for connectors. It is
-        ignored, as are parameters of Artemis without effect."""
+        """The bridges. Connectors that no bridge names are ignored unparsed: Artemis has other uses for connectors."""
         nodes: dict[str, Node] = {}
         for name, node in named(self._core.within("connectors")):
             self._is_new(f"connector '{name}'", node)
@@ -935,7 +922,7 @@ class _CoreReader:
                 self._ignored.append(IgnoredSetting(node.line, f"connector '{name}'", "no bridge names it"))
 
     def _connector_names(self, bridge: Node, name: str, nodes: dict[str, Node]) -> Iterator[str]:
-        """The names of the connectors of a bridge that exist."""
+        """The names of the existing connectors of a bridge."""
         references = bridge.within("static-connectors")
         if not references:
             self._fault(
@@ -976,7 +963,7 @@ class _CoreReader:
         self._ignored += (IgnoredSetting(node.line, f"{key} of {what}", reason) for key, reason in parameters)
 
     def _bridge(self, bridge: Node, name: str, connectors: list[Connector]) -> Iterator[BridgeConfiguration]:
-        """The bridge; none after some faults."""
+        """The bridge; no bridge after some faults."""
         values = bridge.leaves()
         if "queue_name" not in values and bridge.first("queue-name") is None:
             self._fault(bridge, f"bridge '{name}' has no <queue-name>, the queue whose messages it forwards")
@@ -1017,7 +1004,7 @@ class _CoreReader:
                     continue
                 acceptor = parse_acceptor(name, node.value, self._references.resolve, parameters)
             except ValueError as error:
-                speaks_stomp = True  # or will, when it is corrected
+                speaks_stomp = True  # or will after a correction
                 self._add_faults(node, what, error)
                 continue
             speaks_stomp |= isinstance(acceptor, StompAcceptor)
@@ -1042,7 +1029,7 @@ class _CoreReader:
     def _security_files(self, secure: bool) -> tuple[str, ...]:
         """Set the files of users, roles and certificates, and return warnings.
 
-        Without ``users-file``, and without a file of its default name, they are those of Artemis (`find_logins`).
+        Without ``users-file``, and without a file of its default name, the files of Artemis are used (`find_logins`).
         """
         given = {name for name in SECURITY_FILES if self._plain.get(name)}
         for name, usual in SECURITY_FILES.items():
@@ -1175,7 +1162,7 @@ class _CoreReader:
     # ---- management
 
     def _check_management(self) -> None:
-        """Requests and notifications have an address of their own each, which is no wildcard."""
+        """Check that requests and notifications have different addresses, without wildcards."""
         names: dict[str, str] = {}
         for name in ("management-address", "management-notification-address"):
             node = self._core.first(name)
@@ -1194,7 +1181,7 @@ class _CoreReader:
 
 
 def _contradictions(values: Values) -> Iterator[str]:
-    """What is wrong with the attributes of ``<replicated-log>`` together."""
+    """Contradictions between the attributes of ``<replicated-log>``."""
     password = values.get("password")
     if password is not None and "credentials" in values:
         yield "it has password and credentials: keep one of them"
@@ -1217,7 +1204,7 @@ def _contradictions(values: Values) -> Iterator[str]:
 
 
 class Change(NamedTuple):
-    """One value that differs. ``before`` and ``after`` are JSON values, None where nothing is set."""
+    """One changed value. ``before`` and ``after`` are JSON values, None for an unset value."""
 
     what: str  # broker, address-setting, security-setting, broker-plugin, divert or queue
     name: str | None  # the match or the name; None for the broker
@@ -1229,14 +1216,12 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class Reload:
-    """What came of reading broker.xml again, or would come of it: texts for people, in the file's words."""
+    """The outcome of a reload of broker.xml, or of its preview: texts for people, with the names in the file."""
 
-    applied: list[str] = field(default_factory=list)  # what is in force from now on
-    restart_required: list[str] = field(
-        default_factory=list
-    )  # what differs from the running broker and stays so
-    failed: list[str] = field(default_factory=list)  # what the broker could not change
-    refused: str | None = None  # why nothing at all was changed
-    changes: list[Change] = field(default_factory=list)  # the values that differ
+    applied: list[str] = field(default_factory=list)  # changes in effect now
+    restart_required: list[str] = field(default_factory=list)  # changes in effect after a restart
+    failed: list[str] = field(default_factory=list)  # changes that the broker could not apply
+    refused: str | None = None  # the reason why the broker changed nothing
+    changes: list[Change] = field(default_factory=list)  # the changed values
     warnings: list[str] = field(default_factory=list)  # about the file
     ignored: list[str] = field(default_factory=list)  # settings of Artemis without effect here

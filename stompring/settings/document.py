@@ -1,16 +1,11 @@
 """broker.xml as a tree of plain data, checked against schema.xsd, with its references resolved.
 
-A checked broker.xml as a tree of plain data, and the faults found in it.
+`root_rules` returns schema.xsd as data: elements, attributes, and types of values. The schema is part of the package
+and trusted, so the parser of the standard library may read it.
 
-schema.xsd as data: the elements and attributes, their parents, and the types of their values.
-
-The schema is part of the package and trusted, so the parser of the standard library may read it.
-
-References in broker.xml, ``${env:NAME}``, ``${file:PATH}`` and ``${property:default}``, and secrets.
-
-A property is one that `parse_broker_xml` defines, or an environment variable: that of its name, or that of its name in
-capitals with ``_`` for every other character than letters and digits, as a shell can set it (``data.dir``:
-``DATA_DIR``). ``$${`` is how the characters ``${`` are written.
+References are ``${env:NAME}``, ``${file:PATH}`` and ``${property:default}``. Properties are environment variables, or
+defined by `parse_broker_xml`. The variable has the name of the property, or that name in capitals with ``_`` for every
+character other than letters and digits, as a shell can set it (``data.dir``: ``DATA_DIR``). ``$${`` stands for ``${``.
 """
 
 from __future__ import annotations
@@ -34,7 +29,7 @@ Values = dict[str, Any]
 
 @dataclass(slots=True)
 class Node:
-    """One element. ``value`` is its text, None where it holds none.
+    """One element. ``value`` is its text, None without text.
 
     Values are those of the readers in `value_types`. ``is_leaf``: the element may contain text only.
     """
@@ -55,7 +50,7 @@ class Node:
         return next(self.all(name), None)
 
     def within(self, name: str) -> tuple[Node, ...]:
-        """The children of the child element called ``name``; none where there is no such child."""
+        """The children of the child element called ``name``; empty if the child element is missing."""
         child = self.first(name)
         return tuple(child.children) if child else ()
 
@@ -69,7 +64,7 @@ class Node:
 
 
 def named(nodes: Iterable[Node], key: str = "name") -> Iterator[tuple[str, Node]]:
-    """Each with its attribute ``key``; without those that lack it, which is a fault."""
+    """The nodes with their attribute ``key``. Skips nodes without the attribute: the reader reports them."""
     return ((node.attributes[key], node) for node in nodes if key in node.attributes)
 
 
@@ -79,7 +74,7 @@ def snake(name: str) -> str:
 
 
 SHORTEST_HIDDEN = 4
-"""Characters of a hidden value: a shorter one would be found in other words by chance."""
+"""Minimum length of a hidden value: a shorter one would occur in other words by chance."""
 #: Faults after which the check of a file ends: suggestions for many unknown names take time.
 MAX_FAULTS = 200
 
@@ -94,10 +89,7 @@ class Faults:
         self._added = 0
 
     def add(self, line: int, text: str) -> None:
-        """Add a fault at ``line``, once.
-
-        Raises `ConfigurationError` at the 200th.
-        """
+        """Add a fault at ``line``, once. Raises `ConfigurationError` at the 200th."""
         for value, reference in self._hidden.items():
             text = text.replace(value, reference)
         self._add(line, text)
@@ -196,7 +188,7 @@ def all_elements(
 
 @cache
 def parents_of(name: str) -> tuple[str, ...]:
-    """The elements in which ``name`` may stand, in order of the schema."""
+    """The possible parent elements of ``name``, in order of the schema."""
     found = (parent for parent, element, _ in all_elements(root_rules()) if element == name and parent)
     return tuple(dict.fromkeys(found))
 
@@ -212,7 +204,7 @@ def closest_match(name: str, known: Iterable[str]) -> str | None:
 
 
 def with_suggestion(what: str, name: str, known: Iterable[str]) -> str:
-    """``what``, then the nearest of ``known``, or all of them where they are few and none is near."""
+    """Add to ``what`` the name in ``known`` most similar to ``name``. Without one, list ``known`` if it is short."""
     known = tuple(known)
     near = closest_match(name, known)
     if near is not None:
@@ -235,7 +227,7 @@ MAX_FILE_BYTES = 64 * 1024
 class References(NamedTuple):
     """Resolves the references of one broker.xml. Paths are relative to ``folder``.
 
-    ``properties`` are those that no environment variable sets.
+    ``properties`` are the properties that are not environment variables.
     """
 
     folder: Path
@@ -272,8 +264,8 @@ class References(NamedTuple):
             )
         else:
             raise ValueError(
-                f"'{found[0]}' is no reference: use ${{env:NAME}}, ${{file:PATH}} or ${{property:default}}, and '$${{' "
-                "for the characters themselves"
+                f"'{found[0]}' is not a reference: use ${{env:NAME}}, ${{file:PATH}} or ${{property:default}}, and "
+                "'$${' for the characters themselves"
             )
         if colon:
             values.append(default)
@@ -304,8 +296,7 @@ HIDDEN = "***"
 class Secret(str):
     """A text from outside of broker.xml, such as a password.
 
-    It is that text for whoever uses it (``encode``, ``==``, as a key), and stars for whoever shows it: ``str``,
-    ``repr``, ``format``, log lines.
+    ``encode``, ``==`` and lookups as a key use the text; ``str``, ``repr``, ``format`` and log lines show stars.
     """
 
     __slots__ = ()
@@ -320,12 +311,12 @@ class Secret(str):
 
 
 def revealed(text: str) -> str:
-    """The text itself, for those who use it."""
+    """Return the text of a `Secret` as an ordinary string."""
     return str.__str__(text)
 
 
 def hidden(value: object) -> object:
-    """``value`` with stars for each secret in it, for those who show it: texts, dicts, lists and tuples."""
+    """Return ``value`` for output, with stars for each secret in it: texts, dicts, lists and tuples."""
     if isinstance(value, Secret):
         return HIDDEN
     if isinstance(value, dict):

@@ -1,20 +1,15 @@
 """The machine that a broker runs on: its memory, the data directory, the shipped files.
 
-Memory that this process may use, and the defaults of ``global-max-size`` and ``dispatch-memory`` as shares of it.
+The defaults of ``global-max-size`` and ``dispatch-memory`` are shares of the memory that this process may use: that of
+the machine, or the lowest limit of its control groups and their parents, version 1 or 2 (containers, systemd's
+``MemoryMax``).
 
-The machine's, or less where a control group sets a limit (containers, systemd's ``MemoryMax``), of the first or the
-second version, on the process's own group or on one above it.
+Artemis reads ``data/journal`` from the directory of its instance, which contains ``etc/broker.xml`` and ``data``. Here
+the instance is the directory of broker.xml, or its parent if the directory is called ``etc``, ``conf`` or ``config``.
 
-The data directory of a broker, from its configuration and ``stompring run --data``.
-
-Artemis reads ``data/journal`` from the directory of its instance, which has ``etc/broker.xml`` and ``data`` in it.
-Here the instance is the directory above that of broker.xml where that one is called ``etc``, ``conf`` or ``config``,
-else the directory of broker.xml itself.
-
-Files that come with stompring: the example configurations, the shipped plugins, the schema, the console.
-
-In a checkout, and in an editable installation of one, ``config/`` and ``plugins/`` are beside the package; a wheel has
-copies of them inside the package, in ``stompring/shipped`` (setup.py).
+The shipped files are the example configurations, the plugins, the schema and the console. In a checkout, and in an
+editable installation of one, ``config/`` and ``plugins/`` are beside the package; a wheel has copies of them inside the
+package, in ``stompring/shipped`` (setup.py).
 """
 
 from __future__ import annotations
@@ -38,21 +33,18 @@ SHARE = 4
 
 
 def default_global_max_size(memory: int) -> int:
-    """``global-max-size`` where a file does not say it, in bytes, on a machine with ``memory`` bytes."""
+    """Default of ``global-max-size`` in bytes, on a machine with ``memory`` bytes."""
     return max(memory // SHARE, 1)
 
 
 def default_dispatch_memory(global_max_size: int, memory: int) -> int:
-    """``dispatch-memory`` and other shares of the memory where a file does not say them, in bytes.
-
-    Without a global limit they go by its default.
-    """
+    """Default in bytes of ``dispatch-memory`` and other shares of the global limit, or of its default if it is off."""
     size = default_global_max_size(memory) if global_max_size < 0 else global_max_size
     return max(size // SHARE, MIN_DISPATCH_MEMORY)
 
 
 def machine_memory(root: Path = ROOT) -> int:
-    """Bytes of memory that this process may use; ``root`` is where ``proc`` and ``sys`` are found."""
+    """Bytes of memory that this process may use; ``root`` contains ``proc`` and ``sys``."""
     return min([_physical(root), *_limits(root)])
 
 
@@ -65,7 +57,7 @@ def _physical(root: Path) -> int:
 
 
 def _limits(root: Path) -> Iterator[int]:
-    """The limits of the process's control groups and of all above them."""
+    """The limits of the process's control groups and of their parents."""
     mounts = root / "sys/fs/cgroup"
     for line in _lines(root / "proc/self/cgroup"):
         number, _, rest = line.partition(":")
@@ -78,7 +70,7 @@ def _limits(root: Path) -> Iterator[int]:
 
 
 def _upwards(mount: Path, path: str, name: str) -> Iterator[int]:
-    """In a container the path may be one of the host, with only the mount itself visible."""
+    """The limits of a group and its parents. In a container the path may be that of the host: only the mount exists."""
     group = mount / path.lstrip("/")
     while True:
         for text in _lines(group / name):
@@ -111,7 +103,7 @@ class DataDirectory(NamedTuple):
 def data_directory(configuration: BrokerConfiguration, override: str | None = None) -> DataDirectory:
     """The directories of a broker, existing or not. ``override`` replaces all of them by one data directory.
 
-    The root is the directory in which the journal's is: two brokers with one journal meet at its lock.
+    The root is the parent of the journal directory, so that two brokers with one journal use one lock.
     """
     retention = configuration.journal_retention_directory
     if override is not None:
@@ -125,7 +117,7 @@ def data_directory(configuration: BrokerConfiguration, override: str | None = No
 
 
 def instance_directory(file: str | None) -> Path:
-    """The directory at which relative paths of ``file``, a broker.xml, start; without a file the current directory."""
+    """The base directory of relative paths in ``file``, a broker.xml; the current directory without a file."""
     if file is None:
         return Path.cwd()
     beside = Path(file).absolute().parent
@@ -145,7 +137,7 @@ def shipped_directory(name: str) -> Path:
     """
     if name in IN_PACKAGE:
         candidates = [IN_PACKAGE[name]]
-    else:  # which a wheel has in ``stompring/shipped``
+    else:  # a wheel has them in ``stompring/shipped``
         candidates = [PACKAGE / "shipped" / name, PACKAGE.parent / name]
     for candidate in candidates:
         if candidate.is_dir():

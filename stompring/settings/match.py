@@ -5,10 +5,10 @@
 character. ``#`` may stand anywhere, in address-settings too, where Artemis takes it only at the end. At the end of
 a match it may follow a word without a delimiter (`with_delimiter`).
 
-All entries that match an address are merged by specificity: the most specific entry that sets a value decides it,
-and the defaults of `AddressSettings` fill the gaps. Of ``address-policy`` each name is a value of its own: an
-address has the policies of all entries, the least specific first. A literal match, as ``(orders.#)`` with
-``literal-match-markers`` ``()``, stands for the one address of that very name.
+All entries that match an address are merged by specificity: the most specific entry that sets a value decides it, and
+the defaults of `AddressSettings` apply to the other values. An address has the policies (``address-policy``) of all
+entries, the least specific first. A literal match, as ``(orders.#)`` with ``literal-match-markers`` ``()``, matches
+only the address ``orders.#``.
 """
 
 from __future__ import annotations
@@ -43,25 +43,22 @@ class Pattern:
         self._words = tuple(text.split(syntax.delimiter))
         kinds = tuple(2 if word == self._any else word == self._single for word in self._words)
         self.is_wildcard = any(kinds)
-        # A sort key: of the patterns that match one address, the most specific sorts first. Plain names; then patterns
-        # with ``*`` alone, the one whose first differing word is a name before the others; then those with ``#``, the
-        # longer before the shorter. What Artemis leaves open (two of one length) is settled by the first differing
-        # word, a name before ``*`` before ``#``, then by the text.
+        # A sort key: the most specific pattern is first. Plain names are first, then patterns with only ``*``, then
+        # patterns with ``#``, the longer before the shorter. The first differing word orders the rest, a name before
+        # ``*`` before ``#``, then the text (Artemis does not order two patterns with ``#`` of the same length).
         self.specificity = (max(kinds), -len(text) if 2 in kinds else 0, kinds, text)
 
     def matches(self, address: str) -> bool:
-        """Whether this pattern matches ``address``, which is taken literally."""
+        """Whether this pattern matches ``address``. Wildcards in ``address`` are ordinary words."""
         if not self.is_wildcard:
             return address == self.text
         return self.matches_words(address.split(self._delimiter))
 
     def matches_words(self, address: list[str]) -> bool:
-        """`matches` for an address that is split into its words already."""
+        """Match an address that is already split into words."""
         words, many, single = self._words, self._any, self._single
         at = here = 0  # positions in the pattern and in the address
-        behind = (
-            begin
-        ) = -1  # position behind the last any-words, and where the address continues after its words
+        behind = begin = -1  # behind the last any-words wildcard: positions in pattern and address
         while here < len(address):
             word = words[at] if at < len(words) else None
             if word == many:
@@ -72,13 +69,13 @@ class Pattern:
                 here += 1
             elif behind < 0:
                 return False
-            else:  # the last any-words stands for one word more; the earlier ones leave the most for it
+            else:  # extend the last any-words wildcard by a word; earlier ones match as few words as possible
                 begin += 1
                 at, here = behind, begin
         return all(word == many for word in words[at:])
 
     def half_wildcards(self) -> tuple[str, ...]:
-        """Words that contain a wildcard character among others, where it has no meaning."""
+        """The words with a wildcard among other characters, which makes it an ordinary character."""
         marks = (self._any, self._single)
         others = (word for word in self._words if word not in marks)
         return tuple(word for word in others if any(mark in word for mark in marks))
@@ -88,7 +85,7 @@ class Pattern:
 
 
 def matches(pattern: str, address: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> bool:
-    """Whether ``pattern`` matches ``address``. For several addresses make one `Pattern`."""
+    """Whether ``pattern`` matches ``address``. Create one `Pattern` to match several addresses."""
     return Pattern(pattern, syntax).matches(address)
 
 
@@ -96,14 +93,14 @@ DEFAULTS = AddressSettings()
 DEFAULTS_IN_MEMORY = AddressSettings(address_full_policy=FullPolicy.BLOCK)
 
 CACHED_ADDRESSES = 16_384
-"""Addresses whose settings are cached. A lookup beyond them visits all wildcard entries."""
+"""Number of addresses whose settings are cached. Without the cache a lookup visits all wildcard entries."""
 
 
-#: What the names of internal addresses and queues begin with (Artemis, ``internal-naming-prefix``).
+#: Prefix of the names of internal addresses and queues (Artemis, ``internal-naming-prefix``).
 INTERNAL_PREFIX = "$.artemis.internal."
 
 
-#: How the names of the address and of the queues of a retroactive address end.
+#: Suffixes of the internal address and queues of a retroactive address.
 INTERNAL_SUFFIXES = (".address.retro", ".queue.anycast.retro", ".queue.multicast.retro")
 
 
@@ -117,9 +114,9 @@ INTERNAL = "it is for messages of a retroactive address"
 
 
 def owner_of(name: str) -> str:
-    """The address that an internal address or queue keeps messages of; any other name is its own owner.
+    """The address whose messages an internal address or queue stores; any other name is returned unchanged.
 
-    An internal name that no address has made is returned as it is.
+    An internal name without a known suffix is returned unchanged, too.
     """
     while is_internal(name):
         suffix = next((each for each in INTERNAL_SUFFIXES if name.endswith(each)), None)
@@ -147,9 +144,9 @@ INTERNAL_SETTINGS = AddressSettings(enable_metrics=False)
 
 
 class SettingsRepository:
-    """The ``<address-setting>`` entries of one configuration. Immutable: a reload makes a new one.
+    """The ``<address-setting>`` entries of one configuration. Immutable: a reload creates a new repository.
 
-    Of two entries with the same match the later one counts.
+    The later of two entries with the same match applies.
     """
 
     def __init__(
@@ -229,7 +226,7 @@ def defaults_of(persistence_enabled: bool) -> AddressSettings:
 
 
 def literal_name(match: str, markers: str | None) -> str | None:
-    """The one address in ``match`` between ``markers``; None if it is no literal match."""
+    """The address between ``markers`` in ``match``; None if ``match`` is not a literal match."""
     if markers is None or len(match) < 2 or (match[0], match[-1]) != (markers[0], markers[1]):
         return None
     return match[1:-1]
@@ -244,10 +241,10 @@ def with_delimiter(match: str, markers: str | None, syntax: WildcardSyntax) -> s
 
 
 def overlaps(one: str, other: str, syntax: WildcardSyntax) -> bool:
-    """Whether an address exists that both match."""
+    """Whether both patterns match some address."""
     left, right = _normalized_words(one, syntax), _normalized_words(other, syntax)
     many, single = syntax.any_words, syntax.single_word
-    for word, opposite in zip(left, right, strict=False):  # most that differ do so before any wildcard
+    for word, opposite in zip(left, right, strict=False):  # usually ends before a wildcard
         if many in (word, opposite):
             break
         if word != opposite and single not in (word, opposite):
@@ -256,15 +253,15 @@ def overlaps(one: str, other: str, syntax: WildcardSyntax) -> bool:
 
 
 def covers(wide: str, narrow: str, syntax: WildcardSyntax) -> bool:
-    """Whether ``wide`` matches every address that ``narrow`` matches. True is certain; rare cases give False."""
+    """Whether ``wide`` matches every address that ``narrow`` matches. False may be wrong in rare cases, True never."""
     left, right = _normalized_words(wide, syntax), _normalized_words(narrow, syntax)
     return _match(left, right, syntax, wildcards_in_right=False)
 
 
 def _match(left: list[str], right: list[str], syntax: WildcardSyntax, *, wildcards_in_right: bool) -> bool:
-    """Whether the left words match the right ones, whose wildcards are wildcards too, or words like others."""
+    """Whether the left words match the right ones. Without ``wildcards_in_right`` these are ordinary words."""
     many, single = syntax.any_words, syntax.single_word
-    # row[j]: whether what is left of both from here on can match
+    # row[j]: whether the left words from ``a`` on match the right words from j on
     row = [False] * (len(right) + 2)
     for a in (None, *reversed(left)):
         below, row = row, [False] * (len(right) + 2)
@@ -280,7 +277,7 @@ def _match(left: list[str], right: list[str], syntax: WildcardSyntax, *, wildcar
 
 
 def _normalized_words(address: str, syntax: WildcardSyntax) -> list[str]:
-    """The words in a normal form of equivalent patterns: ``#.*`` as ``*.#``, ``#.#`` as ``#``."""
+    """The words of a pattern in the normal form of equivalent patterns: ``#.*`` as ``*.#``, ``#.#`` as ``#``."""
     words: list[str] = []
     waiting = False
     for word in address.split(syntax.delimiter):

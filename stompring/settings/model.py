@@ -1,20 +1,12 @@
 """The configuration of a broker as frozen data, and the rows that describe its settings.
 
-The kind of row that describes one setting of broker.xml, and the tables of such rows.
+An `Option`, or row, describes one dataclass field: ``ring_counts_paged: bool | None = option(None, "boolean", "…")``.
+The rows are the source of the elements and attributes in schema.xsd and of the tables in docs/settings.md
+(``make docs-reference`` writes both), of the parameters of acceptor URLs, of the JSON fields of queues in the HTTP
+interface and in an export, and of the settings that a reload can apply.
 
-A row stands at the field of the dataclass that it describes, in `settings.model` and `settings.acceptor`:
-``ring_counts_paged: bool | None = option(None, "boolean", "…")``. From the rows come the elements and attributes in
-schema.xsd and the tables in docs/settings.md (``make docs-reference`` writes both), the parameters of acceptor URLs,
-the JSON fields of queues in the HTTP interface and in an export, and the settings that a reload can apply.
-
-Acceptors, as frozen data: one ``<acceptor>`` each, with its TLS, PROXY protocol and WebSocket.
-
-Connectors, as frozen data: where a bridge connects to, and how.
-
-The configuration of a broker, as frozen data: no parsing, no I/O, nothing of the other packages.
-
-Names are those of Artemis's broker.xml with ``-`` as ``_``. Times are milliseconds and sizes bytes unless a
-field says otherwise; -1 means "no limit" or "not set" as it does in Artemis.
+Names are those of Artemis's broker.xml with ``-`` as ``_``. Times are milliseconds and sizes bytes unless a field names
+another unit; -1 means "no limit" or "not set" as in Artemis.
 """
 
 from __future__ import annotations
@@ -32,7 +24,7 @@ ARTEMIS = "Artemis"
 ARTEMIS_OTHER_DEFAULT = "Artemis, other default"
 STOMPRING = "stompring"
 
-#: What the HTTP interface accepts of a queue option: nothing, its value in POST only, or in POST and PATCH.
+#: Requests of the HTTP interface that may set a queue option: none, POST only, or POST and PATCH.
 NOT_IN_HTTP, CREATE_ONLY, CHANGEABLE = "", "create", "change"
 
 _KEY = "option"
@@ -45,7 +37,7 @@ def frozen(kind: type[T]) -> type[T]:
 
 
 class Option(NamedTuple):
-    """One row."""
+    """One row: the description of a setting."""
 
     name: str  # of the dataclass field
     type: (
@@ -56,11 +48,11 @@ class Option(NamedTuple):
     unit: str = ""
     source: str = ARTEMIS  # where the setting comes from
     group: str = ""  # heading of its table in docs/settings.md
-    default_text: str = ""  # where the default is no constant
+    default_text: str = ""  # the default in words, if not a constant
     reloadable: bool = True  # False: a change requires a restart
-    element: str = ""  # in broker.xml or in a URL, where it is not the name with dashes
+    element: str = ""  # name in broker.xml or in a URL, if other than the field's name with dashes
     written_as: str = "element"
-    inherits: str = ""  # the field of `AddressSettings` that a queue without a value of its own takes
+    inherits: str = ""  # the field of `AddressSettings` with the value for a queue without one
     http: str = NOT_IN_HTTP
 
     @property
@@ -79,10 +71,10 @@ class Option(NamedTuple):
         return camel_case(self.name)
 
 
-#: Groups of settings that are read at the start only.
+#: Groups of settings that the broker reads only at its start.
 AT_START = ("Management by messages", "The store")
 
-#: The unit of the types of values that always have the same.
+#: Units by type of value, for types that imply a unit.
 _UNITS = {
     type: unit
     for unit, types in {
@@ -126,9 +118,9 @@ def section(default: T, element: str, *, reloadable: bool = True) -> T:
 
 @cache
 def options_of(kind: type) -> tuple[Option, ...]:
-    """The rows of a dataclass, in the order of its fields. A group holds until the next begins.
+    """The rows of a dataclass, in the order of its fields. A row without a ``group`` has that of the previous row.
 
-    ``COLUMNS`` of the dataclass are those of each row that has no other.
+    ``COLUMNS`` of the dataclass are defaults for the columns of its rows.
     """
     common = getattr(kind, "COLUMNS", {})
     found: list[Option] = []
@@ -166,14 +158,14 @@ class CommonTls:
     key_path: tuple[str, ...] = ()  # the private key of each file; () for keys in or beside the files
     key_store_password: str | None = field(default=None, repr=False)  # of private keys, and keystores
     trust_store_path: str | None = None  # the CAs of the other side
-    trust_store_password: str | None = field(default=None, repr=False)  # where that is a Java keystore
+    trust_store_password: str | None = field(default=None, repr=False)  # of a Java keystore
     enabled_protocols: tuple[str, ...] = ()  # of TLS_VERSIONS; () for all of them
     enabled_cipher_suites: tuple[str, ...] = ()  # names of OpenSSL or of IANA; () for ours
 
 
 @frozen
 class Tls(CommonTls):
-    """TLS on one acceptor, paths as they are opened."""
+    """TLS on one acceptor, with paths ready to open."""
 
     need_client_auth: bool = False
     want_client_auth: bool = False
@@ -385,13 +377,13 @@ class HttpAcceptor:
     proxy: ProxyProtocol | None = None
 
 
-#: ms that a connection may take, CONNECTED included (Artemis: 30000).
+#: Time limit in ms of a connection attempt, CONNECTED included (Artemis: 30000).
 DEFAULT_CONNECT_TIMEOUT = 30_000
 
 
 @frozen
 class ConnectorTls(CommonTls):
-    """TLS of a connector: this side is the client. Without a trust store the CAs of the system count."""
+    """TLS of a connector: the broker is the client. Without a trust store it trusts the CAs of the system."""
 
     verify_host: bool = True
     sni_host: str | None = None
@@ -473,7 +465,7 @@ class ThresholdUnit(StrEnum):
 
 @frozen
 class Guest:
-    """Who a STOMP client without login and passcode is (Artemis, GuestLoginModule of ``login.config``)."""
+    """User and role of a STOMP client without login and passcode (Artemis, GuestLoginModule of ``login.config``)."""
 
     user: str
     role: str
@@ -515,7 +507,7 @@ class FullPolicy(StrEnum):
 
 
 class ComponentRoutingType(StrEnum):
-    """Routing type of what a divert or a bridge sends (Artemis, ``component-routing-type``)."""
+    """Routing type of the messages that a divert or a bridge sends (Artemis, ``component-routing-type``)."""
 
     ANYCAST = "ANYCAST"
     MULTICAST = "MULTICAST"
@@ -695,7 +687,8 @@ class BridgeConfiguration:
     concurrency: int = option(
         1,
         "positiveCount",
-        "Connections that forward messages of the queue side by side. With more than one the order is not kept.",
+        "Connections that forward messages of the queue side by side. With more than one connection messages may "
+        "arrive in another order.",
         unit="connections",
     )
     user: str | None = option(None, "name", "The `login` header of CONNECT. None: none.")
@@ -732,7 +725,7 @@ class BridgeConfiguration:
     max_retry_interval: int = option(
         2000,
         "positiveMilliseconds",
-        "Longest delay that the multiplier can reach; a longer `retry-interval` counts all the same.",
+        "Longest delay that the multiplier can reach; it does not shorten a longer `retry-interval`.",
     )
     initial_connect_attempts: int = option(
         -1,
@@ -750,8 +743,8 @@ class BridgeConfiguration:
     check_period: int = option(
         30_000,
         "positiveMillisecondsOrUnset",
-        "How often the remote broker is asked to send a heart-beat. When none comes for twice that time the connection "
-        "is replaced. -1: no heart-beats from there.",
+        "Interval of the heart-beats that this broker requests from the remote broker. When none arrives for twice "
+        "that time the connection is replaced. -1: no heart-beats from there.",
     )
     connection_ttl: int = option(
         60_000,
@@ -808,7 +801,7 @@ class AddressSettings:
         "byteLimit",
         "Disk space that the page files of the address may use before `page-full-policy` applies. Page files are then "
         "at most a quarter of the limit, so that consumed messages free space early. Artemis counts whole page files, "
-        "and admits nothing where the limit is below `page-size-bytes`. -1: no limit.",
+        "and admits nothing if the limit is below `page-size-bytes`. -1: no limit.",
     )
     page_limit_messages: int = option(
         -1,
@@ -1111,26 +1104,26 @@ class AddressSettings:
 
     @property
     def read_bytes(self) -> int:
-        """``max-read-page-bytes`` in force: two pages where it is not given, -1 for no limit."""
+        """``max-read-page-bytes`` in force: by default the size of two pages, -1 for no limit."""
         given = self.max_read_page_bytes
         return 2 * self.page_size_bytes if given is None else given
 
     @property
     def prefetch_messages(self) -> int:
-        """``prefetch-page-messages`` in force: ``max-read-page-messages`` where it is not given."""
+        """``prefetch-page-messages`` in force: by default ``max-read-page-messages``."""
         given = self.prefetch_page_messages
         return self.max_read_page_messages if given is None else given
 
     @property
     def prefetch_bytes(self) -> int:
-        """``prefetch-page-bytes`` in force: ``max-read-page-bytes`` where it is not given."""
+        """``prefetch-page-bytes`` in force: by default ``max-read-page-bytes``."""
         given = self.prefetch_page_bytes
         return self.read_bytes if given is None else given
 
 
 @frozen
 class AddressSettingEntry:
-    """One ``<address-setting match="…">``: only what it sets, keyed by the names of `AddressSettings`."""
+    """One ``<address-setting match="…">``: only the values that it sets, by the field names of `AddressSettings`."""
 
     match: str
     values: Mapping[str, object] = field(default_factory=dict)
@@ -1141,7 +1134,7 @@ class AddressSettingEntry:
 class QueueConfiguration:
     """One queue as declared in broker.xml, in a POST, or by the broker for a client.
 
-    ``None`` means "not set": the value of the address-setting that the row names is taken when the queue is created.
+    ``None`` means "not set": a new queue takes the value of the address-setting that the row names (``inherits``).
     """
 
     COLUMNS: ClassVar[Mapping[str, str]] = {"written_as": "attribute", "http": CHANGEABLE}
@@ -1203,7 +1196,7 @@ class QueueConfiguration:
     )
     exclusive: bool | None = flag(
         None,
-        "One consumer receives all messages; the others take over when it leaves.",
+        "One consumer receives all messages; when it unsubscribes another consumer replaces it.",
         inherits="default_exclusive_queue",
     )
     non_destructive: bool | None = flag(
@@ -1294,7 +1287,7 @@ class AddressConfiguration:
 
 @frozen
 class WildcardSyntax:
-    """``<wildcard-addresses>``: the words that make an address a pattern."""
+    """``<wildcard-addresses>``: the delimiter and the wildcards of addresses."""
 
     delimiter: str = option(".", "character", "Character between two words of an address.")
     any_words: str = option("#", "character", "Word that stands for any number of words, including none.")
@@ -1306,8 +1299,8 @@ class WildcardSyntax:
     )
 
 
-#: The shortest ``takeover-timeout`` in ms. An active broker stops delivering half a second before it, and beats every
-#: 0.5 s: with less, one late beat would interrupt the deliveries.
+#: The shortest ``takeover-timeout`` in ms. An active broker stops deliveries 0.5 s before it expires, and writes a beat
+#: every 0.5 s: with a shorter timeout one late beat would interrupt the deliveries.
 MIN_TAKEOVER_TIMEOUT = 2000
 
 
@@ -1422,7 +1415,7 @@ class IgnoredSetting(NamedTuple):
     line: int
     name: str  # journal-type; useEpoll of acceptor
     reason: str
-    is_warning: bool = False  # it is one of the warnings of the file as well
+    is_warning: bool = False  # also one of the warnings of the file
 
 
 @frozen
@@ -1463,7 +1456,7 @@ class BrokerConfiguration:
         "name",
         "File of roles, `role = user, user` per line, maintained by `stompring user` and the HTTP API. Paths as above. "
         "Without the element, and with security enabled: `roles.properties`, or with the users of Artemis its file. If "
-        "the file does not exist nobody has a role.",
+        "the file does not exist no user has a role.",
         source="stompring, Artemis's `artemis-roles.properties`",
         reloadable=False,
     )
@@ -1471,7 +1464,7 @@ class BrokerConfiguration:
         None,
         "name",
         "File that maps client certificates to users, `user = CN=ada,O=Company` per line (subject as in RFC 4514). A "
-        "client with such a certificate needs no passcode. None: certificates log nobody in.",
+        "client with such a certificate needs no passcode. None: clients cannot log in with a certificate.",
         source="stompring, Artemis's `cert-users.properties`",
         reloadable=False,
     )
@@ -1484,8 +1477,8 @@ class BrokerConfiguration:
         10_000,
         "milliseconds",
         "How long a verified login that is not used stays valid without another check (a changed users file ends it at "
-        "once), and how often the files of users and roles are checked for changes while nobody logs in (at least once "
-        "a second). 0: every login is checked.",
+        "once), and how often the files of users and roles are checked for changes while no client logs in (at least "
+        "once a second). 0: every login is checked.",
         reloadable=False,
     )
     connection_ttl_override: int = option(
@@ -1522,8 +1515,8 @@ class BrokerConfiguration:
     management_notification_address: str = option(
         "activemq.notifications",
         "name",
-        "Address of notifications: messages about connections, consumers, queues, addresses and limits, for whoever "
-        "subscribes to it.",
+        "Address of notifications: messages about connections, consumers, queues, addresses and limits, for the "
+        "clients that subscribe to it.",
     )
     management_message_rbac: bool = flag(
         False,

@@ -1,11 +1,9 @@
 """Hosts, networks, web origins, and the URLs of replicated logs.
 
-Hosts, source networks and web origins: the names by which limits count peers and access rules compare pages.
+Connection limits count peers by source network, and access rules compare web origins.
 
-URLs of the engine of a replicated log: ``url`` and ``monitor`` of ``<replicated-log>``.
-
-Engines and their clients take one URL with several hosts in it, or several URLs, with commas. They have no user and no
-password here: these have attributes of their own, whose values are never shown.
+``url`` and ``monitor`` of ``<replicated-log>`` are one URL with several hosts, or several URLs, with commas. User and
+password have attributes of their own, whose values are never shown.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ def is_this_machine(network: str) -> bool:
 #: All origins, in a list of them.
 ANY_ORIGIN = "*"
 
-#: The origin that browsers send for pages without one: of a file, or in a sandbox.
+#: The origin that browsers send for pages without an origin: of a file, or in a sandbox.
 NULL_ORIGIN = "null"
 
 _USUAL_PORTS = {"http": 80, "https": 443}
@@ -200,13 +198,13 @@ def _check_hosts(hosts: str) -> None:
     for one in hosts.split(","):
         host, port = _split(one)
         if not host:
-            raise ValueError("must have a host in every place")
+            raise ValueError("must have a host in each comma-separated part")
         if port and not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
             raise ValueError(f"must have ports from 1 to 65535; '{port}' is none")
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Host and port, empty where there is none or the host is not valid."""
+    """Host and port; both empty if the host is invalid, the port empty if it is missing."""
     if text.startswith("["):
         address, _, rest = text[1:].partition("]")
         try:

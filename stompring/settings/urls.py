@@ -1,6 +1,4 @@
-"""The URLs of acceptors and connectors.
-
-The URL of an ``<acceptor>``: protocol, host, port and parameters.
+"""The URLs of acceptors and connectors: protocol, host, port and parameters.
 
 ``tcp://127.0.0.1:61613?anycastPrefix=/queue/,queue/;multicastPrefix=/topic/`` listens for STOMP,
 ``ws://127.0.0.1:61614/stomp`` for STOMP over WebSocket, and ``http://127.0.0.1:8161`` for metrics, health checks and
@@ -8,7 +6,7 @@ the management API; ``ssl``, ``wss`` and ``https`` are the same over TLS. Parame
 with optional blanks and line breaks, and may be percent-encoded. Their names are those of the fields of
 `StompAcceptor` in camelCase.
 
-The URL of a ``<connector>``: ``tcp://host:port?parameters`` or ``ssl://…``, as in the URL of an acceptor.
+The URL of a ``<connector>`` is ``tcp://host:port?parameters`` or ``ssl://…``, with the same syntax.
 """
 
 from __future__ import annotations
@@ -143,7 +141,7 @@ def _tls_of(
             given = next(name for name, one in table.items() if one.field in values)
             faults.append(f"{given} has no effect without TLS: use {encrypted}, or set sslEnabled=true")
         return None
-    for checked in ("key_store_type", "trust_store_type"):  # what a file is, is seen from its content
+    for checked in ("key_store_type", "trust_store_type"):  # the content of a file shows its type
         values.pop(checked, None)
     return kind(**values)
 
@@ -184,7 +182,7 @@ Acceptor = StompAcceptor | HttpAcceptor
 
 
 class Scheme(NamedTuple):
-    """The scheme of a URL: what it serves, its usual port, whether with TLS, whether by WebSocket."""
+    """The scheme of a URL: the protocol, its usual port, and whether it means TLS, WebSocket or HTTP."""
 
     serves: str
     usual_port: int
@@ -264,7 +262,7 @@ CONNECTOR_PARAMETERS = (
 for _name in ("needClientAuth", "wantClientAuth", "sslAutoReload"):
     del CONNECTOR_PARAMETERS[_name]
 
-#: Artemis's list, in which STOMP must be. It sets nothing.
+#: Artemis's list of protocols. It must include STOMP, and has no other effect.
 _PROTOCOLS = _parameters("protocols", protocols=protocols)
 
 SECRET_PARAMETER = "password"  # nosec B105
@@ -290,7 +288,7 @@ IN_VM_ONLY = "in-VM: only clients in the same Java machine use it"
 
 
 def skip_reason(url: str, resolve: Resolve = str) -> str | None:
-    """Why this acceptor of Artemis has no listener here: it speaks other protocols only, or is in-VM. None: it has one.
+    """The reason why an acceptor of Artemis has no listener here: only other protocols, or in-VM. None: it has one.
 
     Raises `ValueError` for a reference that cannot be resolved.
     """
@@ -308,7 +306,7 @@ def skip_reason(url: str, resolve: Resolve = str) -> str | None:
 def parse_acceptor(name: str, url: str, resolve: Resolve = str, ignored: Ignored | None = None) -> Acceptor:
     """The acceptor with this URL. Adds its parameters without effect to ``ignored``.
 
-    Raises `ValueError` whose text is all that is wrong with it, a fault per line.
+    Raises `ValueError` with all faults, one per line.
     """
     split, host, port, query = _endpoint(url, resolve)
     scheme = SCHEMES[split.scheme]
@@ -351,7 +349,7 @@ def parse_acceptor(name: str, url: str, resolve: Resolve = str, ignored: Ignored
 
 
 def _endpoint(url: str, resolve: Resolve) -> tuple[SplitResult, str, int, str]:
-    """The URL before its parameters, with its references resolved: all of it, its host and its port; its parameters."""
+    """Resolve references in the URL up to its parameters. Returns the split URL, host, port, and the parameters."""
     written, _, query = url.partition("?")
     written = written.strip()
     resolved = resolve(written)
@@ -408,8 +406,8 @@ def _read_parameters(
 ) -> defaultdict[str, Values]:
     """The values of all parameters, by part of the acceptor and field.
 
-    ``rows`` are the parameters of Artemis that are not in ``table``. Those without effect are added to ``ignored``,
-    but those of an http acceptor, which has none.
+    ``rows`` are the parameters of Artemis that are not in ``table``. Adds those without effect to ``ignored``. On an
+    HTTP acceptor they are faults.
     """
     parts: defaultdict[str, Values] = defaultdict(dict)
     seen: set[str] = set()
@@ -480,9 +478,9 @@ def _conflicts(acceptor: StompAcceptor) -> Iterator[str]:
 
 
 def parse_connector(name: str, url: str, resolve: Resolve = str, ignored: Ignored | None = None) -> Connector:
-    """The connector with this URL. Parameters of Artemis without effect are added to ``ignored``.
+    """The connector with this URL. Adds parameters of Artemis without effect to ``ignored``.
 
-    Raises `ValueError` whose text is all that is wrong with it, a fault per line.
+    Raises `ValueError` with all faults, one per line.
     """
     split, host, port, query = _endpoint(url, resolve)
     if split.scheme not in ("tcp", "ssl"):

@@ -101,7 +101,7 @@ def comma_list(what: str, read: Callable[[str], Item]) -> Callable[[str], tuple[
 
 
 def _spelled(pattern: str, rule: str) -> Callable[[str], str]:
-    """A reader of texts that match a regular expression, which ``rule`` words."""
+    """A reader of texts that match a regular expression; ``rule`` describes it in the error."""
 
     def reader(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -112,7 +112,7 @@ def _spelled(pattern: str, rule: str) -> Callable[[str], str]:
 
 
 def boolean(text: str) -> bool:
-    """``true`` or ``false`` in any case. Artemis takes anything else for false; a typing error must not."""
+    """``true`` or ``false`` in any case. Artemis reads any other text as false, which would hide a typing error."""
     value = {"true": True, "false": False}.get(text.lower())
     if value is None:
         raise ValueError("must be true or false")
@@ -123,7 +123,7 @@ Numeric = TypeVar("Numeric", int, float)
 
 
 def range_text(least: float, most: float) -> str:
-    """``at least 1``, ``at most 2``, ``from 1 to 2``; an infinite limit is none."""
+    """``at least 1``, ``at most 2``, ``from 1 to 2``; an infinite limit is left out."""
     if most == math.inf:
         return f"at least {least:.15g}"
     if least == -math.inf:
@@ -140,7 +140,7 @@ def bounded(
 ) -> Callable[[str], Numeric]:
     """A reader of numbers from ``least`` to ``most``, both included, and of -1 if ``unset`` is the meaning of -1.
 
-    ``why`` ends the message, for a limit whose reason is not plain to see.
+    ``why`` is the reason of the limit; the error ends with it.
     """
     rule = range_text(least, most)
     if unset is not None:
@@ -156,7 +156,7 @@ def bounded(
 
 
 def decimal(text: str) -> float:
-    """A decimal number, NaN for what is none. float() would take "nan", "1e3" and "1_0" as well."""
+    """A decimal number, NaN for an invalid text. float() would also accept "nan", "1e3" and "1_0"."""
     number = float(text) if _DECIMAL.fullmatch(text) else math.nan
     return number if math.isfinite(number) else math.nan
 
@@ -218,7 +218,7 @@ plugin_name = _spelled("[A-Za-z][A-Za-z0-9_-]*", "letters, digits, '-' and '_' a
 
 
 def full_policy(text: str) -> str:
-    """One of `FullPolicy` in any case, or the name of a broker-plugin."""
+    """A `FullPolicy` in any case, or the name of a broker-plugin."""
     try:
         return FullPolicy(text.upper())
     except ValueError:
@@ -255,7 +255,7 @@ def _printable(text: str) -> str:
     return text
 
 
-#: Headers of SEND that end at the broker: no message has them.
+#: Headers of SEND that the broker removes: MESSAGE frames do not have them.
 HEADERS_OF_SEND = frozenset(
     """_AMQ_ROUTING_TYPE AMQ_SCHEDULED_CRON AMQ_SCHEDULED_DELAY AMQ_SCHEDULED_PERIOD AMQ_SCHEDULED_REPEAT
     AMQ_SCHEDULED_TIME receipt selector stompring-imported transaction""".split()
@@ -266,7 +266,7 @@ def key_header(text: str) -> str | None:
     """The name of a header whose value is a key; an empty one undoes the value of a less specific entry."""
     if text in HEADERS_OF_SEND or text in BROKER_HEADERS:
         raise ValueError(
-            f"must be a header that senders add to their messages; '{text}' has a meaning for the broker and is no key"
+            f"must be a header that senders add to their messages; the broker itself uses '{text}'"
         )
     return _printable(text) or None
 
@@ -298,7 +298,7 @@ ZERO_RING = "a ring of 0 holds no message; use -1 for no ring"
 
 
 class ValueType(NamedTuple):
-    """A simple type of schema.xsd: its reader, and what it accepts, as the documentation and other readers need it."""
+    """A simple type of schema.xsd: its reader, and a description of its values for documentation and other readers."""
 
     read: Reader
     accepts: str  # as docs/settings.md words it

@@ -89,7 +89,7 @@ def test_artemis_settings_without_support_get_advice(line, expected):
 
 VALUES = [
     (queue('group-buckets="-2"'), "must be -1 (an owner for each group) or at least 0"),
-    (queue('last-value-key="receipt"'), "must be a header that senders add to their messages; 'receipt' has"),
+    (queue('last-value-key="receipt"'), "must be a header that senders add to their messages; the broker"),
     (setting("default-last-value-key", "priority"), "must be a header that senders add to their messages"),
     (queue('group-first-key="message-id"'), "must not be a header that every MESSAGE has"),
     (setting("default-group-first-key", "destination"), "must not be a header that every MESSAGE has"),

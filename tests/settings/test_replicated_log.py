@@ -88,8 +88,8 @@ def test_urls(url):
 URL_FAULTS = [
     ("kafka://a:9092", "scheme kafka:// is unknown"),
     ("a:4222", "it has no scheme"),
-    ("nats://", "must have a host in every place"),
-    ("nats://a:4222,", "must have a host in every place"),
+    ("nats://", "must have a host in each comma-separated part"),
+    ("nats://a:4222,", "must have a host in each comma-separated part"),
     ("nats://a:70000", "'70000' is none"),
     ("nats://a:x", "'x' is none"),
     ("nats://a b", "must not contain spaces"),
