@@ -1,8 +1,8 @@
-"""``/api/v1/addresses``, ``/api/v1/diverts`` and ``/api/v1/bridges``.
+"""Addresses, diverts and bridges over HTTP.
 
 ``/api/v1/addresses``: list, create, change and delete addresses.
 
-``/api/v1/diverts``: the diverts of broker.xml and what they have copied.
+``/api/v1/diverts``: the diverts of broker.xml with their counters.
 
 ``/api/v1/bridges``: list, show, start, stop, pause and resume bridges.
 """
@@ -232,7 +232,7 @@ def delete_address(call: Call) -> Steps:
     queues = list(address.queues.values())
     directory.delete_address(address.name, force=True)
     for queue in queues:
-        yield background_done(queue.broker.background, queue)  # until its messages are deleted
+        yield background_done(queue.broker.background, queue)  # fires when its messages are deleted
 
 
 @route(
@@ -375,7 +375,7 @@ def stop_bridge(call: Call) -> Json:
 
     It takes no more messages, waits up to pending-ack-timeout for confirmations, and disconnects.
     """
-    # the answer does not wait for what is still to be confirmed
+    # the answer does not wait for the outstanding confirmations
     return _changed(call, Bridge.stop)
 
 

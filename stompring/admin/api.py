@@ -1,8 +1,6 @@
-"""Routes of the HTTP API, their requests and answers, and access to them.
+"""Routes of the HTTP API: their requests with fields and parameters, answers and errors.
 
-Routes of the HTTP API: the request they are called with, its fields, parameters, answers and errors.
-
-Access to the HTTP API: the checks of Origin, Host and login, and the permissions that each route requires.
+Access to them: the checks of Origin, Host and login, and the permissions that each route requires.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ LINES = "application/x-ndjson"
 class Answer(NamedTuple):
     """An answer with its whole body, or with an iterator of pieces.
 
-    At an empty piece the reactor does other work; a Deferred among the pieces is awaited.
+    The iteration pauses for the reactor at an empty piece, and at a Deferred until it fires.
     """
 
     body: bytes | Iterator[Any] = b""
@@ -54,8 +52,8 @@ class Answer(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
-#: A route with long work is a generator whose result is the answer, or its `Json`. At each ``yield`` the reactor does
-#: other work; a Deferred that it yields is awaited.
+#: The work of a long request: a generator whose result is the answer, or its `Json`. It pauses for the reactor at each
+#: ``yield``, and at a Deferred until it fires.
 Steps = Generator[Any, None, Any]
 
 
@@ -69,7 +67,7 @@ class Problem(Refused):
 
 
 def invalid(name: str, reason: str) -> Problem:
-    """400 for one field of a body."""
+    """Return the error 400 for one field of a body."""
     return Problem(400, f"{name} {reason}", field=name)
 
 
@@ -88,7 +86,7 @@ def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] = {}) 
     return Answer(encode(value), status, headers=headers)
 
 
-#: Seconds after which a change that is not synced to disk is answered with an error.
+#: Time limit in seconds for the sync of a change to disk. After that its answer is an error.
 SYNC_TIME = 10.0
 
 
@@ -155,11 +153,11 @@ class Query:
                 raise Problem(400, f"Parameter {name!r} is given more than once", parameter=name)
 
     def text(self, name: str) -> str | None:
-        """The value of a parameter, ``None`` where it is not given."""
+        """The value of a parameter, None without it."""
         return next(iter(self.all(name)), None)
 
     def all(self, name: str) -> list[str]:
-        """The values of a parameter that may come several times."""
+        """The values of a parameter that may be repeated."""
         return [value for key, value in self.pairs if key == name]
 
     def number(self, name: str, default: int, least: int, most: int | None = None) -> int:
@@ -174,7 +172,7 @@ class Query:
         return value
 
     def choice(self, name: str, values: Sequence[str]) -> str | None:
-        """One of some words; None if it is not given. Raises 400."""
+        """The value of a parameter, which must be in ``values``; None without it. Raises 400."""
         text = self.text(name) or None
         if text is not None and text not in values:
             raise Problem(400, f"{name} must be one of {', '.join(values)}, not {text!r}", parameter=name)
@@ -369,11 +367,11 @@ class Call(NamedTuple):
     query: Query
     body: JsonObject
     accept: str = ""
-    user: str | None = None  # who logged in; None without security
-    authorizer: Authorizer = ALLOW_ALL  # what they may do
+    user: str | None = None  # None without security
+    authorizer: Authorizer = ALLOW_ALL  # permissions of the user
     peer: str = ""  # address and port of the client
-    raw: bytes = b""  # the body where it is not one JSON object
-    last_event_id: str | None = None  # header of a client that continues a stream
+    raw: bytes = b""  # the body, if not one JSON object
+    last_event_id: str | None = None  # header Last-Event-ID of a client that continues a stream
 
     @property
     def directory(self) -> Directory:
@@ -382,7 +380,7 @@ class Call(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """A parameter of the path or the query. ``component`` is its name in the OpenAPI document, where that differs."""
+    """A parameter of the path or the query. ``component`` is its name in the OpenAPI document, if different."""
 
     name: str
     description: str
@@ -396,7 +394,7 @@ class Body(NamedTuple):
 
     fields: Mapping[str, Schema]
     required: tuple[str, ...] = ()
-    name: str = ""  # of the component; without one the schema stands in the operation
+    name: str = ""  # of the component; empty: the schema is part of the operation
     optional: bool = False  # a request without a body is valid
 
 
@@ -404,7 +402,7 @@ class Response(NamedTuple):
     """An answer that a route gives."""
 
     description: str
-    schema: Schema | Component | None = None  # without one there is no body
+    schema: Schema | Component | None = None  # None: no body
     content_types: tuple[str, ...] = (JSON,)
     headers: tuple[str, ...] = ()
     status: int = 0  # 0: 200, or 204 without a schema
@@ -412,10 +410,10 @@ class Response(NamedTuple):
 
 @dataclass(frozen=True)
 class Route:
-    """One method of one path, with everything that the OpenAPI document says about it.
+    """One method of one path, with its description in the OpenAPI document.
 
-    ``{name}`` in the path stands for any text. The errors that all routes of a kind have in common are not declared:
-    400, 401, 403, 404 of a path with a name, 413 and 415 of a body, 429, 503 of a change that is not synced.
+    ``{name}`` in the path stands for any text. `openapi` adds the common errors: 400, 401, 403, 404 of a path with a
+    name, 413 and 415 of a body, 429, 503 of a change that is not synced.
     """
 
     method: str
@@ -427,12 +425,12 @@ class Route:
     description: str
     responses: Mapping[int, Response]
     parameters: tuple[Parameter, ...] = ()
-    filters: Fields[Any] = field(default_factory=dict)  # of a list: each is a parameter too
+    filters: Fields[Any] = field(default_factory=dict)  # fields of a list, each also a query parameter
     body: Body | None = None
     errors: tuple[int, ...] = ()
     public: bool = False  # answered without a login
     secret: frozenset[str] = frozenset()  # fields of the body that the log must not show
-    body_type: str = JSON  # of the body; one of another type is in ``Call.raw``
+    body_type: str = JSON  # of the body; ``Call.raw`` has a body of another type
 
     @cached_property
     def query_names(self) -> frozenset[str]:
@@ -443,7 +441,7 @@ class Route:
 
     @property
     def changes(self) -> bool:
-        """Whether it changes something: it takes a body, and its answer waits until the change is on disk."""
+        """Whether the route changes something: it takes a body, and its answer waits until the change is on disk."""
         return self.method != "GET"
 
     @property
@@ -468,10 +466,10 @@ class Route:
                 raise Problem(400, with_suggestion(f"Unknown field {name!r}", name, self.fields), field=name)
 
 
-#: The errors of a route that the state of the broker may not allow.
+#: The errors of a route that may conflict with the state of the broker.
 CONFLICT = (409,)
 
-#: What a handler returns: a value that is answered as JSON, or nothing for an answer without a body.
+#: The result of a handler: a value to encode as JSON, or None for an answer without a body.
 Json = Any
 
 Handler = Callable[[Call], Answer | Steps | Json]
@@ -526,7 +524,7 @@ def route(
 
 
 class Routes:
-    """All routes, by the segments of their paths. No path is matched by two of them."""
+    """All routes, by the segments of their paths. A path matches at most one route."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.all = tuple(routes)
@@ -570,7 +568,7 @@ MESSAGE_ID = Parameter(
     "id", "The messageID, or its part after the dash.", where="path", component="messageID"
 )
 
-#: The parts of paths that are no plain names, by the segment before them.
+#: Path parameters other than names, by the segment before them.
 IN_PATH = {
     "messages": MESSAGE_ID,
     "scheduled": MESSAGE_ID,
@@ -606,7 +604,7 @@ class BodyField(NamedTuple):
 
 
 def view(thing: Thing, fields: Fields[Thing]) -> JsonObject:
-    """All fields of a thing."""
+    """Return all fields of a thing as JSON."""
     return {name: field.read(thing) for name, field in fields.items()}
 
 
@@ -616,15 +614,15 @@ def paging(query: Query, size: int = PAGE_SIZE, most: int = MAX_PAGE_SIZE) -> tu
 
 
 def page_answer(items: list[bytes], count: int, page: int, size: int) -> Answer:
-    """One page of encoded items; ``count`` is how many there are on all pages together."""
+    """One page of encoded items; ``count`` is the number of items on all pages."""
     return Answer(b'{"data":[%b],"count":%d,"page":%d,"size":%d}' % (b",".join(items), count, page, size))
 
 
 def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched: str) -> Steps:
     """A page of things, in the order given.
 
-    ``search`` keeps those whose field ``searched`` contains a text, whatever its case; a parameter named as a field
-    keeps those that have the value. ``sort`` is a field, with ``-`` before it for the other direction. Raises 400.
+    ``search`` selects the things whose field ``searched`` contains a text, in any case; a parameter named as a field
+    selects the things with that value. ``sort`` is a field, with ``-`` before it for descending order. Raises 400.
     """
     page, size = paging(query)
     keep, order = _filter(query, fields, searched), _order(query, fields)
@@ -648,7 +646,7 @@ def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched
     return page_answer(items, len(selected), page, size)
 
 
-#: The things that a handler of `listing` returns after work in slices.
+#: The work of a handler of `listing` in time slices; its result is the things.
 Listed = Generator[Any, None, Sequence[Thing]]
 
 Lister = Callable[[Call], Sequence[Thing] | Listed[Thing]]
@@ -666,7 +664,7 @@ def listing(
 ) -> Callable[[Lister[Thing]], Route]:
     """Make a function that returns things the route that lists them in pages; see `paged` and `route`.
 
-    ``item`` names the schema of one thing. The fields ``unfiltered`` are no parameters.
+    ``item`` names the schema of one thing. The fields ``unfiltered`` are not parameters.
     """
 
     def make(handler: Lister[Thing]) -> Route:
@@ -703,7 +701,7 @@ def _filter(query: Query, fields: Fields[Thing], searched: str) -> Callable[[Thi
 
 
 def _has(value: object, want: str) -> bool:
-    """Whether the JSON of a value is ``want``, without quotes; of a list one of its items."""
+    """Whether the JSON of a value, without quotes, is ``want``; for a list whether an item is."""
     if isinstance(value, str):
         return value == want
     if isinstance(value, list):
@@ -726,7 +724,7 @@ def check_origin(origin: str | None, host: str | None) -> None:
     """Reject requests of pages of other sites (403).
 
     A browser on the broker's machine runs scripts of any site. Such a script cannot read an answer of the broker, but
-    could delete a queue blindly; the ``Origin`` header that browsers add identifies it.
+    could delete a queue; the ``Origin`` header that browsers add identifies its request.
     """
     if origin is None:
         return
@@ -738,8 +736,8 @@ def check_origin(origin: str | None, host: str | None) -> None:
         raise Problem(403, f"Origin {origin} is not allowed: it differs from the Host header")
 
 
-#: Headers of every answer. By Cross-Origin-Resource-Policy a browser gives no answer to a page of another origin that
-#: loads it as a picture or a script, whatever its status.
+#: Headers of every answer. Cross-Origin-Resource-Policy: a browser gives no answer, whatever its status, to a page of
+#: another origin that loads the URL as a picture or a script.
 ANSWER_HEADERS = {
     "Server": "stompring",
     "Cache-Control": "no-store",
@@ -747,17 +745,17 @@ ANSWER_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
-#: Values of Sec-Fetch-Site for requests of pages of another origin. The port is part of an origin, not of a site: to a
-#: page of another program on localhost the broker is same-site.
+#: Values of Sec-Fetch-Site for requests of pages of another origin. The port is part of an origin, not of a site: the
+#: broker is same-site for a page of another program on localhost.
 OTHER_ORIGINS = ("cross-site", "same-site")
 
 
 def check_fetch_site(site: str | None) -> None:
     """Reject requests that a browser makes for a page of another origin (403).
 
-    Browsers tell so in ``Sec-Fetch-Site``, also where they send no ``Origin``: for pictures, scripts, frames and links.
-    The browser may add a password that it knows, and whether such a request succeeds would tell the page whether a
-    queue exists. Programs send no such header; for an address that a person has typed it is ``none``.
+    Browsers send ``Sec-Fetch-Site`` also without ``Origin``: for pictures, scripts, frames and links. The browser may
+    add a stored password, and the success of such a request would reveal to the page whether a queue exists. Programs
+    do not send the header; it is ``none`` for an address that a person has typed.
     """
     if site in OTHER_ORIGINS:
         raise Problem(
@@ -768,7 +766,7 @@ def check_fetch_site(site: str | None) -> None:
 
 
 def check_host(host: str | None, listens_on: str) -> None:
-    """A listener on a loopback address accepts names of this machine only (403).
+    """Reject requests to a listener on a loopback address by another name than this machine's (403).
 
     A site whose name resolves to 127.0.0.1 (DNS rebinding) has the same origin; its name in ``Host`` identifies it.
     """
@@ -787,8 +785,8 @@ def check_login(
 ) -> Deferred[Login] | None:
     """The login of a request, or a failure with 401 or 429; ``None`` without security.
 
-    ``host`` is where they are, ``certificate`` the subject of the one they showed. Whether there is security is as it
-    was at the start, for this as for STOMP, whatever a reload has read since.
+    ``host`` is the address of the client, ``certificate`` the subject of its certificate. A reload neither enables nor
+    disables security, for HTTP as for STOMP.
     """
     if security is None:
         return None
@@ -826,10 +824,10 @@ def _login(reason: str) -> Problem:
     return Problem(401, reason, {"WWW-Authenticate": 'Basic realm="stompring", charset="UTF-8"'})
 
 
-#: The address whose security-settings apply to the broker as a whole, as Artemis's management address.
+#: The address whose security-settings apply to the broker as a whole, like Artemis's management address.
 MANAGEMENT = "activemq.management"
 
-#: Permissions, each with the address it must be on, and the queue, if it is about one.
+#: Permissions, each with its address, and its queue or None.
 RequiredPermissions = Iterator[tuple[PermissionType, str, str | None]]
 
 
@@ -855,7 +853,7 @@ def _rule(
     *permissions: PermissionType,
     more: str = "",
 ) -> PermissionRule:
-    """The rule of permissions on one address; ``more`` are those that are checked later."""
+    """The rule of permissions on one address; ``more`` describes the permissions that are checked later."""
 
     def required(call: Call) -> RequiredPermissions:
         address, queue = target(call)
@@ -894,12 +892,12 @@ def manages(authorizer: Authorizer) -> bool:
 
 
 def permission_check(call: Call) -> PermissionCheck:
-    """The check of what a request creates or sends to beyond the permissions of its route."""
+    """The check of further permissions: on objects that a request creates, and on the addresses that it sends to."""
     return allow_all if manages(call.authorizer) else call.authorizer.check
 
 
 def _queue(call: Call) -> tuple[str, str]:
-    """The address and the name of the queue in the path; for a queue that does not exist its name is the address."""
+    """The address and the name of the queue in the path; the address of a missing queue is its name."""
     name = call.names["name"]
     try:
         return call.directory.queue(name).address.name, name

@@ -1,8 +1,7 @@
-"""``/api/v1/broker``: the broker as a whole, its health, its problems, and drain.
+"""The broker as a whole over HTTP.
 
-What is wrong with the broker now: why it is not ready, full addresses, memory, disk, policies, certificates.
-
-``/api/v1/broker``, ``/api/v1/reload`` and ``/health``: the broker as a whole.
+``/api/v1/broker``, ``/api/v1/reload`` and ``/health``. The broker lists its current problems: reasons why it is not
+ready, full addresses, memory, disk, policies, certificates.
 
 ``/api/v1/drain`` and ``/api/v1/undrain``: refuse new connections while existing clients continue.
 """
@@ -56,7 +55,7 @@ from .json_schema import (
 
 ERROR, WARNING = "error", "warning"
 
-#: Problems that are listed.
+#: Maximum number of problems in a list.
 MAX_PROBLEMS = 100
 
 #: Percentage of a limit from which its usage is a problem.
@@ -83,7 +82,7 @@ PROBLEM = Component(
 
 
 def problems(context: AdminContext) -> list[JsonObject]:
-    """The problems of now, errors first; at most `MAX_PROBLEMS`."""
+    """The current problems, errors first; at most `MAX_PROBLEMS`."""
     found = sorted(_problems(context), key=lambda problem: problem["severity"])
     if len(found) > MAX_PROBLEMS:
         found[MAX_PROBLEMS:] = [_problem(WARNING, f"{len(found) - MAX_PROBLEMS} more problems")]
@@ -149,7 +148,7 @@ def _problems(context: AdminContext) -> Iterator[JsonObject]:
     for address in broker.directory.addresses.values():
         if address.memory_limit.full or address.pages is not None or address.blocked_producers:
             yield _of_address(address)
-    # one for each queue with stalled consumers, which names the one that has held a message for the longest time
+    # one problem for each queue with stalled consumers; it names the one with the oldest unacknowledged message
     stalled = context.sampler.stalled()
     by_queue: dict[Queue, list[Subscription]] = {}
     for consumer in stalled:
@@ -266,7 +265,7 @@ FIELDS: Fields[AdminContext] = {
     "stopping": boolean("Whether the broker is stopping.", "stopping"),
     "draining": boolean("Whether new STOMP connections are refused.", lambda s: s.drain.since is not None),
     "problems": array(
-        PROBLEM, "What is wrong now, errors first: severity, text, and address or queue.", problems
+        PROBLEM, "Current problems, errors first: severity, text, and address or queue.", problems
     ),
     "configurationFile": string_or_null("Path of the broker.xml in use.", "configuration.file"),
     "securityEnabled": boolean("Whether security is enabled.", lambda s: s.security is not None),
@@ -355,9 +354,8 @@ def live(call: Call) -> Json:
 )
 def ready(call: Call) -> Answer:
     """Check that the broker can serve clients."""
-    # 200 if every listener is open, the store is writable and the broker is not stopping or draining, else 503. So it
-    # is while a replicated log does not store, and nothing is delivered. The listeners are those of the start: a
-    # reload opens none, and HTTP listeners open after STOMP.
+    # 200 if every listener is open, the store and the replicated log are writable, and the broker is not stopping or
+    # draining, else 503. The listeners are those of the start: a reload opens none. HTTP listeners open after STOMP.
     context = call.context
     open_ports = open_listeners(context)
     missing = sorted(

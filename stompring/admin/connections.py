@@ -1,4 +1,4 @@
-"""``/api/v1/connections`` and ``/api/v1/consumers``.
+"""Connections and consumers over HTTP.
 
 ``/api/v1/consumers``: the consumers of queues, each with its connection.
 
@@ -57,7 +57,7 @@ class ConsumerView(NamedTuple):
 
 
 def protocol(session: Session) -> str:
-    """The version in use, and over what."""
+    """The STOMP version of a connection, and its transport unless TCP."""
     spoken = f"STOMP {session.version.decode()}" if session.connected else "STOMP"
     return spoken if session.wire.carrier == "TCP" else f"{spoken} over {session.wire.carrier}"
 
@@ -159,7 +159,7 @@ CONSUMER = object_of("Consumer", CONSUMER_FIELDS)
 
 
 def consumers_of(context: AdminContext, queue: Queue) -> Iterator[ConsumerView]:
-    """The consumers of a queue, in the order in which they came."""
+    """The consumers of a queue, in the order of their subscriptions."""
     sessions = context.connections.open
     for consumer in queue.consumers:
         if isinstance(consumer, Subscription):

@@ -1,8 +1,6 @@
-"""The running broker as the HTTP API sees it, and its tasks.
+"""The parts of the running broker that the HTTP API uses, and its tasks: long work in time slices of the reactor.
 
-Cooperative tasks: long work in time slices, between which the reactor does other work.
-
-`AdminContext`: the parts of the running broker that the HTTP API uses. The server's service provides it.
+The service of the server derives from `AdminContext`.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ log = logging.getLogger(__name__)
 Found = TypeVar("Found")
 Result = TypeVar("Result")
 
-#: Seconds of one time slice of management and metrics: what they may add to the latency of messages.
+#: Seconds of one time slice of management and metrics: the latency that they may add to messages.
 TIME_SLICE = 0.005
 
 #: Items processed between two checks of the time slice: a millisecond of work or less.
@@ -58,25 +56,25 @@ ITEMS_PER_STEP = 50
 
 
 def begin_slice() -> Callable[[], bool]:
-    """Begin a time slice; the function tells whether it is over."""
+    """Begin a time slice. Returns a function that returns whether the slice is over."""
     end = time.perf_counter() + TIME_SLICE
     return lambda: time.perf_counter() >= end
 
 
 def _called(begin: Callable[[Callable[[], None]], object]) -> Deferred[None]:
-    """Fires when ``begin`` calls what it is given."""
+    """Return a Deferred that fires when ``begin`` calls its argument."""
     deferred: Deferred[None] = Deferred()
     begin(lambda: deferred.callback(None))
     return deferred
 
 
 def page_read(wait: PageRead) -> Deferred[None]:
-    """Fires when the page has been read and the iteration can continue."""
+    """Return a Deferred that fires when the page has been read and the iteration can continue."""
     return _called(wait.then)
 
 
 def in_slices(found: Iterable[Found | PageRead]) -> Iterator[Found | Deferred[None] | None]:
-    """What an iteration finds, and between its steps what a task yields: waits for pages, and None for a pause."""
+    """Iterate as a task: yields the items, a Deferred to wait for a page, and None to pause for the reactor."""
     for index, one in enumerate(found):
         yield page_read(one) if isinstance(one, PageRead) else one
         if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
@@ -84,12 +82,12 @@ def in_slices(found: Iterable[Found | PageRead]) -> Iterator[Found | Deferred[No
 
 
 def background_done(background: Background, key: object) -> Deferred[None]:
-    """Fires when the background work on that queue is complete."""
+    """Return a Deferred that fires when the background work on a queue is complete."""
     return _called(partial(background.after, key))
 
 
 def awaited(deferred: Deferred[Result]) -> Generator[Deferred[None], None, Result]:
-    """``result = yield from awaited(deferred)`` in a task. Raises what the Deferred fails with."""
+    """Wait in a task: ``result = yield from awaited(deferred)``. Raises the exception of the Deferred."""
     outcome: list[Result | Failure] = []
     yield deferred.addBoth(outcome.append)
     (result,) = outcome
@@ -99,12 +97,12 @@ def awaited(deferred: Deferred[Result]) -> Generator[Deferred[None], None, Resul
 
 
 def result_of(outcome: Result | Generator[Any, None, Result]) -> Generator[Any, None, Result]:
-    """``result = yield from result_of(outcome)`` in a task, for what may be a generator or the result itself."""
+    """Wait in a task: ``result = yield from result_of(outcome)``; ``outcome`` is a generator, or the result itself."""
     return (yield from outcome) if isinstance(outcome, GeneratorType) else cast(Result, outcome)
 
 
 class CooperativeTask:
-    """Runs an iterator to its end; as a push producer it pauses while the client is slow."""
+    """Runs a generator to its end. As a push producer it pauses while the client is slow."""
 
     def __init__(self, work: Generator[object, None, None], cooperator: Cooperator) -> None:
         self._work = work
@@ -112,15 +110,12 @@ class CooperativeTask:
         self._paused = False
 
     def pauseProducing(self) -> None:
-        """The transport's buffer is full."""
         self._change(self._task.pause, to=True)
 
     def resumeProducing(self) -> None:
-        """The transport accepts data again."""
         self._change(self._task.resume, to=False)
 
     def stopProducing(self) -> None:
-        """The client has disconnected."""
         with suppress(TaskFinished, ValueError):  # ValueError: the work is running, and ends by itself
             self._task.stop()
             self._work.close()  # ends generators that wait for an event
@@ -133,7 +128,7 @@ class CooperativeTask:
 
 
 class TaskState(StrEnum):
-    """What has become of a task."""
+    """The state of a task."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -143,10 +138,10 @@ class TaskState(StrEnum):
 
 @dataclass(slots=True)
 class ManagementTask:
-    """Work on many messages that a request has started. It goes on if the client disconnects, and can be cancelled.
+    """Work on many messages that a request has started. It continues if the client disconnects, and can be cancelled.
 
-    ``done`` counts the messages it has changed, ``skipped`` those it could not change because they were in delivery or
-    have left, ``failed`` those that could not go where they should; ``error`` is the first reason.
+    ``done`` counts the changed messages, ``skipped`` the messages that were in delivery or have left the queue, and
+    ``failed`` the messages that could not be changed; ``error`` is the first reason.
     """
 
     number: int
@@ -165,28 +160,28 @@ class ManagementTask:
     finished: Deferred[None] = field(default_factory=Deferred)  # for the request that waits
 
     def fail(self, reason: str) -> None:
-        """One message has failed; ``error`` is the first reason."""
+        """Count a failed message; ``error`` keeps the first reason."""
         self.failed += 1
         self.error = self.error or reason
 
     def end(self, state: TaskState, now: int, error: str | None = None) -> None:
-        """It has ended."""
+        """End the task, and notify the request that waits for it."""
         self.state, self.ended, self.error = state, now, error or self.error
         self.finished.callback(None)
 
 
-#: Tasks that have ended and are still listed.
+#: Maximum number of ended tasks in the list.
 FINISHED_TASKS = 100
 
-#: Tasks that may run at once.
+#: Maximum number of running tasks.
 RUNNING_TASKS = 100
 
 
 class TaskList:
-    """The tasks of a broker: those that run, and the last ones that have ended."""
+    """The running tasks of a broker, and the last tasks that have ended."""
 
     def __init__(self, reactor: Any, now: Callable[[], int]) -> None:
-        # one for the whole site, so that many requests together take one time slice
+        # one for all sites: many requests together share one time slice
         self.cooperator = Cooperator(begin_slice, lambda call: reactor.callLater(0, call))
         self._now = now
         self._numbers = count(1)
@@ -205,7 +200,7 @@ class TaskList:
         return found
 
     def new(self, operation: str, queue: str, user: str | None) -> ManagementTask:
-        """A task that is about to start. Raises `Refused` where too many run."""
+        """Create a task, for `start`. Raises `Refused` if too many tasks run."""
         running = sum(task.state is TaskState.RUNNING for task in self._tasks.values())
         if running >= RUNNING_TASKS:
             raise Refused(f"{running} tasks are running, and that is the limit: wait for one or cancel it")
@@ -214,11 +209,11 @@ class TaskList:
         return task
 
     def start(self, task: ManagementTask, work: Iterator[object]) -> None:
-        """Run the work of a task in slices. It ends when the work does, or fails with what that raises."""
+        """Run the work of a task in slices. The task ends with the work, or fails with its exception."""
         self.cooperator.cooperate(self._run(task, work))
 
     def stop(self) -> None:
-        """The broker stops: no task does anything more. What they have done stays done."""
+        """Cancel all tasks, because the broker stops. Their changes so far remain."""
         for task in self:
             task.cancelled = True
 
@@ -289,12 +284,12 @@ class DiskMonitor(Protocol):
 
 
 class Logins(Protocol):
-    """The check of logins. ``outcomes`` counts them by outcome since the start."""
+    """The check of logins. ``outcomes`` counts logins by outcome since the start."""
 
     outcomes: Counter[str]
 
     def log_in(self, credentials: Credentials) -> Deferred[Login]:
-        """The login of these credentials. Fails with `Refused`, whose status is that of the answer."""
+        """Log in with these credentials. Fails with `Refused`, whose status is that of the answer."""
 
 
 class Security(Protocol):
@@ -307,17 +302,17 @@ class Security(Protocol):
     @property
     def logins(self) -> Logins: ...
     def certificate_subjects(self) -> Mapping[str, str]:
-        """User to the subject of the certificate with which the user logs in."""
+        """Map users to the subjects of their certificates."""
 
     def read_changes(self) -> Deferred[None]:
-        """Fires when changes of the users and roles files are in effect."""
+        """Read changed users and roles files. The Deferred fires when the changes are in effect."""
 
     def edit_users(self, change: Callable[[UserFiles], None]) -> Deferred[None]:
-        """Run a change of these files in a thread. Fires when it is in effect, or with its error."""
+        """Change these files in a thread. The Deferred fires when the change is in effect, or with its error."""
 
 
 class Listeners(Protocol):
-    """TLS and the PROXY protocol of all acceptors. Failures by acceptor, since the start."""
+    """TLS and the PROXY protocol of all acceptors. Failures are counted by acceptor since the start."""
 
     tls_failures: Counter[str]
     proxy_failures: Counter[str]
@@ -333,22 +328,22 @@ class HistoryOfBroker(Protocol):
     memory: HistoryMemory
 
     def stalled(self) -> Mapping[Subscription, int]:
-        """Consumers that have held a message unacknowledged for a minute while more wait; for how many seconds."""
+        """Map stalled consumers to the age in seconds of their oldest unacknowledged message."""
 
     def shift(self) -> int:
-        """Milliseconds by which the wall clock was set since the start."""
+        """Milliseconds by which the wall clock was adjusted since the start."""
 
 
 class Drain(Protocol):
-    """Whether the broker drains, and since when (epoch ms)."""
+    """The drain state. ``since`` is its start in epoch ms, None if the broker does not drain."""
 
     since: int | None
 
     def begin(self) -> bool:
-        """Refuse new connections from now on. False if that was so already."""
+        """Refuse new connections. False if the broker already does."""
 
     def end(self) -> bool:
-        """Accept connections again. False if that was so already."""
+        """Accept connections again. False if the broker already does."""
 
 
 class ManagementCounters(Protocol):
@@ -386,9 +381,9 @@ class AdminContext:
     security: Security | None  # None without security
     management: ManagementCounters
     reload: Callable[[], Reload]  # of the configuration file
-    preview_reload: Callable[[], Reload]  # the result that a reload would have now; changes nothing
+    preview_reload: Callable[[], Reload]  # the result of a reload now, without changes
 
     @property
     def replication_fault(self) -> str | None:
-        """Why no message is delivered: the replicated log does not store; None while they are."""
+        """Why the broker delivers nothing: the replicated log cannot store. None while it can."""
         raise AssertionError("a derived class has it")

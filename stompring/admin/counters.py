@@ -1,6 +1,6 @@
-"""The counters of queues, addresses and the broker: names in JSON and Prometheus, meaning, and how they are read.
+"""The counters of queues, addresses and the broker: names in JSON and Prometheus, meanings, and functions to read them.
 
-They are read on request, from integers that the broker maintains anyway.
+Requests read them from integers that the broker maintains in any case.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from .json_schema import Field, Fields, Schema, Source, Thing, reader, typed
 
 @dataclass(frozen=True)
 class Counter(Generic[Thing]):
-    """One number of a thing. ``source`` gives the JSON value, see `Field`; Prometheus gets `scale` times as much.
+    """One number of a thing. ``source`` reads the JSON value, see `Field`; the value in Prometheus is `scale` times it.
 
-    A value of ``None`` is null in JSON, and absent from Prometheus; ``null`` says when that is. ``labels`` distinguish
-    counters of one metric, which follow each other. ``description`` is the meaning in JSON where HELP does not fit.
+    A value of None is null in JSON, and absent from Prometheus; ``null`` describes when. ``labels`` distinguish the
+    counters of one metric, which must be adjacent. ``description`` is the meaning in JSON, if it differs from HELP.
     """
 
     json: str
@@ -45,7 +45,7 @@ class Counter(Generic[Thing]):
 
     @cached_property
     def read(self) -> Callable[[Thing], Any]:
-        """How the JSON value is read."""
+        """The function that reads the JSON value."""
         return reader(self.source)
 
     @property
@@ -67,7 +67,7 @@ Counters = tuple[Counter[Thing], ...]
 
 
 def of_part(part: str, null: str, *counters: Counter[Any]) -> Counters[Any]:
-    """Counters of a part, named as in `reader`; without it their values are None, as ``null`` says."""
+    """Counters of a part, named as in `reader`. The values are null if the part is None; ``null`` says when."""
     find: Callable[[Any], Any] = reader(part)
 
     def read(own: Callable[[Any], Any], whole: object) -> Any:
@@ -114,7 +114,7 @@ def labelled_families(
 def oldest_message_age(queue: Queue) -> int | None:
     """Milliseconds since the next message to be delivered was sent.
 
-    ``None`` without a pending message, and if it is on disk and has not been read yet.
+    None without a pending message, and if it is on disk and not read yet.
     """
     head = queue.dispatcher.first() if queue.count else None
     oldest = None if head is None else head.message.timestamp
@@ -126,7 +126,7 @@ def oldest_message_age(queue: Queue) -> int | None:
 def oldest_age(queue: Queue) -> int | None:
     """Milliseconds since the oldest pending message was sent, of any priority.
 
-    ``None`` without a pending message, and if there are only messages on disk that have not been read yet.
+    None without a pending message, and if all messages are on disk and not read yet.
     """
     times = [ref.message.timestamp for pending in queue.dispatcher.lists() for ref in pending.heads()]
     if queue.paged is not None and queue.paged.oldest is not None:

@@ -1,4 +1,4 @@
-"""What has happened: ``…/history`` and ``/api/v1/events``.
+"""History and events of the broker over HTTP.
 
 ``…/history``: rates and gauges of the broker, a queue, an address or a connection over time.
 
@@ -106,9 +106,7 @@ def _response(rates: Sequence[str], gauges: Sequence[str]) -> Response:
             {
                 "resolution": integer("Length of a point in milliseconds.", minimum=1000),
                 "start": integer("Beginning of the first point. Milliseconds since the epoch.", minimum=None),
-                "series": structure(
-                    series, "One number per point, the oldest first; null where it is unknown."
-                ),
+                "series": structure(series, "One number per point, the oldest first; null if unknown."),
             }
         ),
     )
@@ -134,7 +132,7 @@ HISTORY = (RESOLUTION, SINCE)
 def show_broker_history(call: Call) -> Json:
     """Show rates and gauges of the broker over time.
 
-    Empty series where nothing is known.
+    The series are empty without samples.
     """
     return _answer(call, call.context.sampler.history, BROKER_RATES, BROKER_GAUGES)
 
@@ -145,7 +143,7 @@ def show_broker_history(call: Call) -> Json:
 def show_queue_history(call: Call) -> Json:
     """Show rates and gauges of a queue over time.
 
-    Empty series where nothing is known.
+    The series are empty without samples.
     """
     return _answer(call, queue_of(call).history, QUEUE_RATES, QUEUE_GAUGES)
 
@@ -159,7 +157,7 @@ def show_queue_history(call: Call) -> Json:
 def show_address_history(call: Call) -> Json:
     """Show rates and gauges of an address over time.
 
-    Empty series where nothing is known.
+    The series are empty without samples.
     """
     return _answer(call, address_of(call).history, ADDRESS_RATES, QUEUE_GAUGES)
 
@@ -173,7 +171,7 @@ def show_address_history(call: Call) -> Json:
 def show_connection_history(call: Call) -> Json:
     """Show rates and gauges of a connection over time.
 
-    Empty series where nothing is known.
+    The series are empty without samples.
     """
     return _answer(call, session_of(call).history, CONNECTION_RATES, CONNECTION_GAUGES)
 
@@ -183,22 +181,22 @@ EVENT_STREAM = "text/event-stream"
 #: Maximum and default number of events of a list.
 MAX_SIZE = MAX_EVENTS * len(TYPES)
 
-#: Streams of one broker at a time.
+#: Maximum number of concurrent streams of a broker.
 MAX_STREAMS = 50
 
-#: Events that may wait for a client that does not read; with more its stream ends.
+#: Maximum number of events that wait for a slow client. Its stream ends with one more.
 MAX_WAITING = 1000
 
-#: Seconds after which a comment is sent while nothing happens. Proxies close connections that are silent for longer.
+#: Seconds without an event after which the stream sends a comment: proxies close connections that are idle for longer.
 KEEP_ALIVE = 15.0
 
-#: Milliseconds after which a browser connects again.
+#: Milliseconds after which a browser reconnects.
 RETRY = 3000
 
-#: Events of one piece.
+#: Maximum number of events in one piece.
 EVENTS_PER_PIECE = 50
 
-#: Ends of a stream and gaps in it are events without an id.
+#: Types of the events, without an id, for the end of a stream and for a gap in it.
 STREAM_ENDED, EVENTS_LOST = "STREAM_ENDED", "EVENTS_LOST"
 
 
@@ -208,7 +206,7 @@ def described(event: Event) -> JsonObject:
 
 
 def _last_seen(call: Call) -> int | None:
-    """The id after which events are wanted. Raises 400."""
+    """The id of the last event that the client has received, None without one. Raises 400."""
     if call.query.text("since") is not None:
         return call.query.number("since", 0, 0)
     number = call.last_event_id
@@ -218,7 +216,7 @@ def _last_seen(call: Call) -> int | None:
 class EventStream:
     """The events of one client, as pieces of an answer."""
 
-    _reason = ""  # why it ends
+    _reason = ""  # why the stream ends
     _sleep: Deferred[None] | None = None
 
     def __init__(self, call: Call, types: frozenset[str]) -> None:
@@ -229,7 +227,7 @@ class EventStream:
         self._waiting: deque[Event] = deque()
 
     def pieces(self, since: int | None) -> Iterator[bytes | Deferred[None]]:
-        """The stream, from the event after ``since`` on. A Deferred fires when there is more."""
+        """Yield the stream after the event ``since``. A Deferred fires at the next event."""
         notifications, waiting = self._notifications, self._waiting
         try:
             if since is not None:
@@ -260,7 +258,7 @@ class EventStream:
             self._wake()
 
     def _notice(self, kind: str, text: str) -> bytes:
-        """About the stream itself: without an id, so that the client keeps that of the last event."""
+        """An event about the stream itself: without an id, so that the client keeps that of the last event."""
         return _piece(kind, {"time": self._context.broker.clock.now, "type": kind, "text": text})
 
     def _wants(self, event: Event) -> bool:
@@ -362,7 +360,7 @@ def show_events(call: Call) -> Answer | Json:
     With Accept: text/event-stream the answer is a stream: events after `since` or the header Last-Event-ID, then
     events as they happen.
     """
-    types = frozenset(call.query.all("type[]"))  # none: all
+    types = frozenset(call.query.all("type[]"))  # empty: all types
     unknown = sorted(types - TYPES.keys())
     if unknown:
         raise Problem(400, f"type[]: unknown type {unknown[0]!r}", parameter="type[]")

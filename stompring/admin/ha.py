@@ -1,8 +1,8 @@
-"""Where else the broker keeps what it writes: ``/api/v1/retention`` and ``/api/v1/ha``.
+"""Retention and the replicated log over HTTP.
 
 ``/api/v1/retention``: retained journal, page and sample files, and the lakes that ingest them.
 
-``/api/v1/ha``: the role of this broker in its replicated log; and the metrics of that, on a standby too.
+``/api/v1/ha``: the role of this broker in its replicated log, and its metrics, also on a standby.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def show_retention(call: Call) -> Steps:
 
     Without a retention enabled is false, and the other fields are null.
     """
-    # The state of the retention. What lakes lack is counted in a thread: it reads files.
+    # A thread counts the files that lakes have not ingested yet, because it reads files.
     context = call.context
     retention = None if context.store is None else context.store.retention
     if retention is None:
@@ -215,7 +215,7 @@ HA: Counters[NodeStatus] = (
 
 
 def ha_families(node: Node | None, role: Role) -> Iterator[Metric]:
-    """The metrics of a broker in a replicated log, active or standby; without one that of its role."""
+    """The metrics of an active or standby broker in a replicated log; only the role without a replicated log."""
     status = None if node is None else node.status()
     own = role if status is None else status.role
     yield from labelled_families(
@@ -229,7 +229,7 @@ def ha_families(node: Node | None, role: Role) -> Iterator[Metric]:
 
 
 class Member(NamedTuple):
-    """This broker in its replicated log, and the settings of that."""
+    """The status of this broker in its replicated log, and the settings of the log."""
 
     status: NodeStatus
     settings: ReplicatedLogSettings | None
@@ -251,7 +251,7 @@ FIELDS: Fields[Member] = {
             "broker": string("Name of the broker among those of the log.", "status.broker"),
             "fresh": boolean("Whether it is active and has stored an entry lately.", "status.fresh"),
             "fault": string(
-                "What the broker waits for, or why it stops.", lambda member: member.status.fault or None
+                "Reason why the broker waits or stops.", lambda member: member.status.fault or None
             ),
             "url": string("URL of the engine.", "settings.url"),
             "stream": string("Name of the log.", "settings.stream"),
@@ -261,15 +261,16 @@ FIELDS: Fields[Member] = {
             ),
             "engine": string("Name of the engine.", "status.log.engine"),
             "identity": string(
-                "Identity of the log; another one: the log was created anew.", "status.log.identity"
+                "Identity of the log. A new identity means that the log was deleted and created again.",
+                "status.log.identity",
             ),
             "replicas": integer("Copies of each entry.", "status.log.replicas"),
             "leader": string("Node of the engine that orders the entries.", "status.log.leader"),
             "lastSequence": integer(
-                "Sequence of the last entry, as the engine said last.", "status.log.last"
+                "Sequence of the last entry in the latest report of the engine.", "status.log.last"
             ),
             "logAge": integer(
-                "Milliseconds since the engine said so.",
+                "Age of the latest report of the engine in milliseconds.",
                 lambda member: None if member.status.log is None else round(member.status.log_age * 1000),
             ),
             "sequence": integer(
@@ -300,7 +301,7 @@ FIELDS: Fields[Member] = {
 
 
 def describe(node: Node | None, configuration: BrokerConfiguration, role: Role) -> JsonObject:
-    """The answer of a broker, active or standby; ``role`` is that of one without a replicated log."""
+    """The answer of an active or standby broker; ``role`` is its role if it has no replicated log."""
     if node is None:
         return {**dict.fromkeys(FIELDS), "enabled": False, "role": role.value}
     return view(Member(node.status(), configuration.replicated_log), FIELDS)

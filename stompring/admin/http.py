@@ -1,16 +1,12 @@
-"""The HTTP listener and its connections.
-
-HTTP connections: limits on their number, on the time of a request and on the time of an answer.
+"""The HTTP listener: a site of twisted.web that calls the route of each request and writes the answer.
 
 Twisted limits the head of a request (500 headers, 16 KiB) and reads at most 16 KiB of pipelined requests ahead while it
-handles one; here also while its answer is not read. Answers are produced as the client reads them. This module adds
-the times: clients that send or read one byte now and then would occupy all connections.
+handles one. This module extends that limit to the time in which a client does not read its answer, and adds limits on
+the number of connections and on the time of requests and answers: otherwise clients that send or read one byte now and
+then could occupy all connections.
 
-The HTTP listener: a site of twisted.web that takes each request to its route and writes the answer.
-
-The console at ``/``: static files of the package, their caching, and the headers that keep other content out. Files are
-found by their name below one directory, never by a path that a client composed: each segment of the path is checked
-before the file system sees it, and only files with a known type are served.
+The console at ``/`` consists of static files of the package, with headers for caching and a Content-Security-Policy.
+Each segment of a requested path is checked before the file system is used, and only files of known types are served.
 """
 
 from __future__ import annotations
@@ -100,13 +96,13 @@ CONTENT_TYPES: Mapping[str, str] = {
     ".woff2": "font/woff2",
 }
 
-#: Types that are compressed already.
+#: Suffixes of compressed formats.
 COMPRESSED = frozenset((".ico", ".png", ".woff2"))
 
-#: One segment of a path: no hidden file, no separator, no control character.
+#: A valid segment of a path: without hidden files, separators and control characters.
 SEGMENT = re.compile(r"[A-Za-z0-9_@-][A-Za-z0-9_.@-]*")
 
-#: Segments of the longest path.
+#: Maximum number of segments of a path.
 MAX_DEPTH = 8
 
 #: Maximum size of a file in bytes: files stay in memory.
@@ -130,10 +126,10 @@ POLICY = (
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 
-#: A host name or an IPv4 address as a Content-Security-Policy may have it.
+#: A host name or an IPv4 address that is valid in a Content-Security-Policy.
 POLICY_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
-#: The header by which the console marks its requests, so that a failed login does not open the browser's own dialog.
+#: Header value of the console's requests: after a failed login the browser must not open its own dialog.
 REQUESTED_WITH = "stompring-console"
 
 #: The challenge of a 401 to the console: no browser has a dialog for this scheme.
@@ -141,19 +137,19 @@ CHALLENGE = 'Stompring-Basic realm="stompring", charset="UTF-8"'
 
 
 class StaticFile(NamedTuple):
-    """One file of the console, as it is sent."""
+    """One file of the console."""
 
     content: bytes
-    compressed: bytes | None  # None where that saves nothing
-    tag: str  # of the content, without quotes
+    compressed: bytes | None  # None if compression saves nothing
+    tag: str  # entity tag of the content, without quotes
     content_type: str
 
 
 @lru_cache(1024)
 def _read_file(directory: Path, path: Path, version: tuple[int, int, int]) -> StaticFile | None:
-    """The file at a path, None for one that is not served. Raises OSError.
+    """The file at a path, None if it must not be served. Raises OSError.
 
-    ``version`` is inode, time of change and size: a file stays in memory until it changes on disk.
+    ``version`` is inode, time of change and size: the cache has a file until it changes on disk.
     """
     inside = path.resolve().is_relative_to(directory.resolve())
     if not inside or not path.is_file() or version[2] > MAX_FILE:
@@ -167,7 +163,7 @@ def _read_file(directory: Path, path: Path, version: tuple[int, int, int]) -> St
 
 
 def find_file(directory: Path, segments: Sequence[str]) -> StaticFile | None:
-    """The file with this path below the directory, None without one."""
+    """The file with this path below the directory; None if it does not exist or must not be served."""
     if not 0 < len(segments) <= MAX_DEPTH or not all(map(SEGMENT.fullmatch, segments)):
         return None
     path = directory.joinpath(*segments)
@@ -241,7 +237,7 @@ def matches(if_none_match: str | None, tag: str) -> bool:
 def web_sockets(context: AdminContext, host: str | None) -> Iterator[str]:
     """The WebSocket listeners as sources of a Content-Security-Policy, by the name in the Host header.
 
-    The grammar of sources has no IPv6 addresses: for one the port alone restricts.
+    The grammar of sources has no IPv6 addresses: such a source allows any host with the port.
     """
     name = host_name(host or "")
     if not POLICY_HOST.fullmatch(name):
@@ -262,14 +258,15 @@ MAX_CONNECTIONS = 250
 #: Maximum number of connections of one remote host: half, so that no host can occupy all of them.
 MAX_CONNECTIONS_PER_HOST = MAX_CONNECTIONS // 2
 
-#: Connections above these limits, which may request `HEALTH_PATHS` only: clients that occupy the listener must not make
-#: health checks fail. A health check sends its request at once; if there are more, the oldest connection is closed.
+#: Maximum number of connections above these limits, which may only request `HEALTH_PATHS`: clients that occupy the
+#: listener must not make health checks fail. A health check sends its request at once; one connection more closes the
+#: oldest of them.
 HEALTH_CONNECTIONS = 16
 
 #: Maximum duration of such a connection in seconds: enough for a TLS handshake over a slow line.
 HEALTH_TIME = 5.0
 
-#: The paths that they may request.
+#: The paths that connections above the limits may request.
 HEALTH_PATHS = frozenset((b"/health/live", b"/health/ready"))
 
 #: Seconds in which a rejected client may read its answer.
@@ -278,7 +275,7 @@ CLOSE_TIME = 1.0
 #: Maximum time of a request in seconds, from its first byte to its last: 1 MiB at 300 kbit/s.
 REQUEST_TIME = 30.0
 
-#: Maximum time in seconds in which a client reads nothing of a waiting answer.
+#: Maximum time in seconds without progress in sending an answer.
 ANSWER_TIME = 60.0
 
 CLOSED = Failure(ConnectionDone())
@@ -293,14 +290,15 @@ class AdminChannel(HTTPChannel):
     totalHeadersSize = 16_384
     maxHeaders = 500
 
-    connection_limit: HttpConnectionLimit  # set by it, as the next two
+    # set by `HttpConnectionLimit.opened`
+    connection_limit: HttpConnectionLimit
     network: str
     exceeded: LimitReached | None  # the limit that this connection exceeds; it may request health only
     _request_timer: IDelayedCall | None = None
     _answer_timer: IDelayedCall | None = None
     _abort_timer: IDelayedCall | None = None
     _closing = False  # no more input is processed
-    _holds = False  # so much of an unfinished body that it counts
+    _holds = False  # the unfinished body counts in ``connection_limit.unfinished``
 
     # ---- a connection above the limits
 
@@ -310,20 +308,18 @@ class AdminChannel(HTTPChannel):
         return bool(self._handlingRequest)
 
     def connectionMade(self) -> None:
-        """A connection above the limits is rejected after `HEALTH_TIME`."""
         super().connectionMade()  # type: ignore[no-untyped-call]
         if self.exceeded is not None:
             self._request_timer = self.callLater(HEALTH_TIME, self.reject)  # type: ignore[no-untyped-call]
 
     def allHeadersReceived(self) -> None:
-        """The head of a request is complete."""
         if self.exceeded is not None and self._path.partition(b"?")[0] not in HEALTH_PATHS:
             self.reject()
         else:
             super().allHeadersReceived()  # type: ignore[no-untyped-call]
 
     def checkPersistence(self, request: Any, version: bytes) -> bool:
-        """Whether the connection stays open; above the limits it gets one answer."""
+        """Return whether the connection stays open after an answer; above the limits it does not."""
         return self.exceeded is None and bool(super().checkPersistence(request, version))  # type: ignore[no-untyped-call]
 
     def reject(self) -> None:
@@ -340,14 +336,13 @@ class AdminChannel(HTTPChannel):
     # ---- requests
 
     def dataReceived(self, data: bytes) -> None:
-        """The first byte of a request starts its timer."""
         if self._closing:
             return
         self._time_request()
         super().dataReceived(data)  # type: ignore[no-untyped-call]
 
     def rawDataReceived(self, data: bytes) -> None:
-        """Twisted pauses reading at `_optimisticEagerReadSize`, but not while an answer waits for the transport."""
+        """Also pause at `_optimisticEagerReadSize` bytes while an answer waits for the transport; Twisted does not."""
         if self._closing:
             return
         super().rawDataReceived(data)
@@ -359,13 +354,12 @@ class AdminChannel(HTTPChannel):
             self._networkProducer.pauseProducing()
 
     def hold(self, size: int) -> None:
-        """A body that is not complete has ``size`` bytes in memory."""
+        """Count the bytes in memory of an incomplete body."""
         unfinished = self.connection_limit.unfinished
         if unfinished is not None and (size > UNCOUNTED or self._holds) and not self._closing:
             self._holds = unfinished.hold(self, size)
 
     def refuse(self, error: Exception) -> None:
-        """See `Holder`."""
         if not self._closing and isinstance(error, LimitReached):
             self._refuse(error)
 
@@ -378,7 +372,6 @@ class AdminChannel(HTTPChannel):
             self.loseConnection()  # type: ignore[no-untyped-call]
 
     def allContentReceived(self) -> None:
-        """A request is complete."""
         if self._closing:
             return
         self.hold(0)
@@ -387,7 +380,6 @@ class AdminChannel(HTTPChannel):
         super().allContentReceived()  # type: ignore[no-untyped-call]
 
     def requestDone(self, request: Any) -> None:
-        """A request is answered; a pipelined one is next."""
         super().requestDone(request)  # type: ignore[no-untyped-call]
         if self.requests or self._buffer:
             self._time_request()
@@ -413,7 +405,7 @@ class AdminChannel(HTTPChannel):
             super()._respondToBadRequestAndDisconnect()  # type: ignore[no-untyped-call]
 
     def _maybeChooseTransferDecoder(self, header: bytes, data: bytes) -> bool:
-        """Twisted passes any number of digits to int(), which rejects more than 4300."""
+        """Limit Content-Length. Twisted passes it to int(), which rejects more than 4300 digits."""
         if header == b"Content-Length" and data.isdigit():
             data = data.lstrip(b"0") or b"0"
             if len(data) > len(str(DISCARD_LIMIT)) or int(data) > DISCARD_LIMIT:
@@ -422,7 +414,6 @@ class AdminChannel(HTTPChannel):
         return bool(super()._maybeChooseTransferDecoder(header, data))  # type: ignore[no-untyped-call]
 
     def lineLengthExceeded(self, line: bytes) -> None:
-        """A line of the head is too long."""
         self._head_too_large()
 
     def _head_too_large(self) -> None:
@@ -437,13 +428,11 @@ class AdminChannel(HTTPChannel):
     # ---- answers
 
     def pauseProducing(self) -> None:
-        """The buffer of the transport is full."""
         if self._answer_timer is None:
             self._answer_timer = self.callLater(ANSWER_TIME, self._answer_timed_out)  # type: ignore[no-untyped-call]
         super().pauseProducing()  # type: ignore[no-untyped-call]
 
     def resumeProducing(self) -> None:
-        """The buffer of the transport is empty."""
         cancel(self._answer_timer)
         self._answer_timer = None
         super().resumeProducing()  # type: ignore[no-untyped-call]
@@ -465,18 +454,18 @@ class AdminChannel(HTTPChannel):
         if self._holds and self.connection_limit.unfinished is not None:
             self.connection_limit.unfinished.forget(self)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
-        self._transferDecoder = None  # of an incomplete body: it refers to this channel
+        self._transferDecoder = None  # the decoder of an incomplete body refers to this channel
 
     def _count_rejection(self, limit: str, text: str) -> None:
         self.connection_limit.refuse(limit, f"HTTP client {self.network}", text)
 
 
 class HttpConnectionLimit:
-    """The connection limits of one HTTP listener. A few more connections are accepted for health requests alone."""
+    """The connection limits of one HTTP listener. It accepts a few more connections for health requests only."""
 
     def __init__(self, refuse: Refuse, unfinished: UnfinishedFrames | None = None) -> None:
         self.refuse = refuse
-        self.unfinished = unfinished  # bodies among them
+        self.unfinished = unfinished  # limits the memory of unfinished frames and bodies
         self._open = ConnectionCounter()
         self._reserved: dict[AdminChannel, None] = {}  # in the order of their arrival
 
@@ -502,7 +491,7 @@ class HttpConnectionLimit:
             self._reserved.pop(channel, None)
 
     def _exceeded(self, network: str) -> LimitReached | None:
-        """The limit that one more connection from this network exceeds."""
+        """The limit that one more connection from this network would exceed, None if there is none."""
         if self._open.total >= MAX_CONNECTIONS:
             return LimitReached(f"More than {MAX_CONNECTIONS} HTTP connections", "http-connections", 503)
         if not is_this_machine(network) and self._open.by_network[network] >= MAX_CONNECTIONS_PER_HOST:
@@ -515,7 +504,7 @@ class HttpConnectionLimit:
 
 
 def plain_answer(answer: Answer, *, body: bool = True) -> bytes:
-    """The bytes of an answer to a request that Twisted has not read. The connection is closed after it."""
+    """The bytes of an answer that closes the connection before Twisted has read a request."""
     content = answer.body
     assert isinstance(content, bytes)
     headers = {
@@ -543,7 +532,7 @@ log = logging.getLogger(__name__)
 
 
 class Responder:
-    """A request to any site: its headers, the checks of its origin and login, and the writing of a whole answer."""
+    """The answer to one request of any site: reads headers, checks origin and login, and writes the answer."""
 
     def __init__(self, request: Request, security: Security | None) -> None:
         self._request = request
@@ -600,7 +589,7 @@ class RequestHandler(Responder):
         self._unsynced: Answer | None = None  # the answer to a change that is not synced yet
 
     def handle(self) -> None:
-        """Answer at once, or after the login is checked."""
+        """Answer at once, or after the check of the login."""
         try:
             here = self._request.getHost()
             bound = getattr(here, "port", None)
@@ -611,7 +600,7 @@ class RequestHandler(Responder):
                 segments = [segment.decode() for segment in self._request.postpath]
             except UnicodeDecodeError:
                 raise Problem(400, "The path is not UTF-8") from None
-            if segments == [""] or segments[0] == PREFIX:  # of the console
+            if segments == [""] or segments[0] == PREFIX:  # a file of the console
                 self._write(
                     console_answer(self._context, self._console, self._method, segments, self._header)
                 )
@@ -671,7 +660,7 @@ class RequestHandler(Responder):
         except Exception as fault:
             outcome = self._error_answer(fault)
         if isinstance(outcome, GeneratorType):
-            # no producer: a change completes even if its client disconnects
+            # not registered as a producer: a change completes even if its client disconnects
             self._work = CooperativeTask(self._run(outcome), self._cooperator)
         else:
             assert isinstance(outcome, Answer)
@@ -701,9 +690,9 @@ class RequestHandler(Responder):
     # ---- a change is synced before it is answered
 
     def _write_when_synced(self, answer: Answer) -> None:
-        """Write the answer of a route; that of a change waits until the change is synced, as a RECEIPT does.
+        """Write the answer of a route. As a RECEIPT, the answer to a change waits until the change is synced.
 
-        An error waits too: its cause may be a change of another request that is not synced yet.
+        An error waits too: its cause may be an unsynced change of another request.
         """
         if self._method in READ_METHODS or self._disconnected:
             self._write(answer)
@@ -712,7 +701,7 @@ class RequestHandler(Responder):
             synced(self._context).addCallback(self._write_change, answer)
 
     def _write_change(self, fault: str | None, answer: Answer) -> None:
-        """Write the answer to a change. ``fault``: it is in effect, and a crash may lose it."""
+        """Write the answer to a change. ``fault`` is the reason why it is in effect but not synced."""
         self._unsynced = None
         if fault is not None and answer.status < 400:
             self._log.set_error(fault)
@@ -747,7 +736,7 @@ class RequestHandler(Responder):
                     piece = None
                 yield piece
         except Exception:
-            # without its last chunk the client recognizes the answer as incomplete
+            # the last chunk is missing: the client recognizes an incomplete answer
             log.exception(
                 "%s failed while sending its answer", self._log.request_line, extra=self._log.fields
             )
@@ -758,13 +747,13 @@ class RequestHandler(Responder):
 
     def _client_disconnected(self, reason: Failure) -> None:
         super()._client_disconnected(reason)
-        if self._unsynced is not None:  # the change is in effect; only its answer is lost
+        if self._unsynced is not None:  # the change is in effect, without an answer
             self._log.write(self._unsynced)
         if self._work is not None and self._method in READ_METHODS:
             self._work.stopProducing()
 
 
-#: Seconds after which an idle connection is closed: longer than usual scrape intervals.
+#: Seconds after which an idle connection is closed. Usual scrape intervals are shorter.
 IDLE = 120.0
 
 
@@ -777,11 +766,9 @@ class AdminRequest(Request):
         return peer_subject(self.transport)
 
     def gotLength(self, length: int | None) -> None:
-        """Twisted's hook for the start of a body."""
         self.content = LimitedBody()
 
     def handleContentChunk(self, data: bytes) -> None:
-        """Twisted's hook for each part of a body."""
         assert isinstance(self.content, LimitedBody)
         self.content.write(data)
         if isinstance(self.channel, AdminChannel):
@@ -800,7 +787,6 @@ class AdminResource(Resource):
         self._handle = handle
 
     def render(self, request: Request) -> int:
-        """Handle a request of any path."""
         for name, value in ANSWER_HEADERS.items():
             request.setHeader(name, value)
         self._handle(request)
@@ -815,13 +801,13 @@ class AdminSite(Site):
     connection_limit: HttpConnectionLimit
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        """A channel, counted by the connection limit."""
+        """Create a channel, and count it in the connection limit."""
         channel: AdminChannel = super().buildProtocol(addr)  # type: ignore[no-untyped-call]
         self.connection_limit.opened(channel, addr)
         return channel
 
     def log(self, request: Any) -> None:
-        """No access log: health checks and scrapes are frequent. `request_log` logs changes."""
+        """Do nothing: health checks and scrapes would fill an access log. `request_log` logs changes."""
 
 
 def admin_routes() -> Routes:
@@ -843,7 +829,7 @@ def admin_routes() -> Routes:
 
 
 def admin_site(service: AdminContext, console: Path = DIRECTORY) -> AdminSite:
-    """The site of an HTTP acceptor, with the files of the ``console`` in a directory."""
+    """The site of an HTTP acceptor. ``console`` is the directory with the files of the console."""
     routes = admin_routes()
     site = AdminSite(
         AdminResource(lambda request: RequestHandler(request, service, console, routes).handle()),

@@ -16,13 +16,13 @@ Schema = Mapping[str, Any]
 
 
 class Component(NamedTuple):
-    """A schema with a name of its own below ``#/components/schemas``. It stands wherever a schema may stand."""
+    """A schema with a name below ``#/components/schemas``, for use in place of a schema."""
 
     name: str
     schema: Schema
 
 
-#: How a value is read from what an object represents: a function, or attributes such as ``address.name``.
+#: Source of a value in an object: a function, or the names of attributes such as ``address.name``.
 Source = str | Callable[[Thing], Any]
 
 
@@ -48,7 +48,7 @@ def reader(source: Source[Thing]) -> Callable[[Thing], Any]:
 
 
 class Field(dict[str, Any], Generic[Thing]):
-    """The JSON schema of a value; of a field of an object also how the value is read, see `reader`."""
+    """The JSON schema of a value. ``read`` reads the value of a field from an object, see `reader`."""
 
     __slots__ = ("read",)
 
@@ -126,7 +126,7 @@ def structure(
     description: str = "",
     required: tuple[str, ...] | None = None,
 ) -> Schema:
-    """A JSON object without other members than these. All are required unless ``required`` names some."""
+    """A JSON object with only these members. All are required unless ``required`` names some."""
     return {
         "type": "object",
         **({"description": description} if description else {}),

@@ -1,8 +1,8 @@
-"""Management by messages, in the language of Artemis: requests to the management-address, carried out by the routes of
-the HTTP API.
+"""Management by messages in the format of Artemis: requests to the management-address call routes of the HTTP API.
 
-An attribute is every field of the HTTP API (``MessageCount`` is ``messageCount``) and what `ALIASES` adds. An operation
-``getName`` or ``isName`` without parameters is the attribute ``Name``. Most operations call one route: see `forward`.
+Attributes are the fields of the HTTP API (``MessageCount`` is ``messageCount``) and the names in `ALIASES`. An
+operation ``getName`` or ``isName`` without parameters is the attribute ``Name``. Most operations call one route, see
+`forward`.
 
 `ManagementRequests` queues the requests of each connection, runs them in slices and sends the replies in the format of
 Artemis: the result as a JSON array with one element, nothing for an operation without a result, and
@@ -70,7 +70,7 @@ def find_resource(text: str) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class Target:
-    """A resource while an operation is carried out on it. Raises `NotFound` for one that does not exist."""
+    """The resource of an operation. Raises `NotFound` if it does not exist."""
 
     context: AdminContext
     routes: Routes
@@ -102,8 +102,8 @@ class Target:
         """The JSON answer of a route of the HTTP API. Raises `Refused`.
 
         ``members`` are the names in the path, parameters of the query and fields of the body; the default of ``name``
-        in a path is the name of the resource. A user who sends requests has `manage`, which includes all permissions;
-        with ``login`` the permissions of that user apply.
+        in a path is the name of the resource. The user of a request has the permission ``manage``, which includes all
+        others; with ``login`` the permissions of that user apply.
         """
         route = self.routes.operations[operation]
         names = {key: members.pop(key, self.name) for key in ("name", "id") if f"{{{key}}}" in route.path}
@@ -163,7 +163,7 @@ def capitalized(name: str) -> str:
 
 
 def uncapitalized(name: str) -> str:
-    """The reverse."""
+    """``MessageCount`` as a field of the HTTP API: ``messageCount``."""
     return name[:1].lower() + name[1:]
 
 
@@ -173,7 +173,7 @@ def _field(name: str) -> Callable[[Target], Any]:
 
 
 def _names(operation: str, target: Target) -> Steps:
-    """The names of all that a list has."""
+    """The names of all items of a list."""
     return [item["name"] for item in (yield from target.all_of(operation))]
 
 
@@ -294,7 +294,7 @@ def attribute_names(kind: str) -> list[str]:
 
 
 def find_attribute(kind: str, name: str) -> str:
-    """The attribute of that name, as Artemis finds it: the first letter may be small. Raises `Refused`."""
+    """The attribute with a name. As in Artemis the first letter may be small. Raises `Refused`."""
     found = capitalized(name)
     if kind not in ("divert", "bridge") and found not in attribute_names(kind):
         raise no_attribute(kind, name, attribute_names(kind))
@@ -319,8 +319,8 @@ Function = Callable[..., Any]
 class Operation(NamedTuple):
     """One signature of an operation.
 
-    ``parameters`` has one letter each: n text, s text or null, i number, b boolean, o object or null. ``secret``
-    are the positions of parameters that no log shows.
+    ``parameters`` has one letter per parameter: n text, s text or null, i number, b boolean, o object or null.
+    ``secret`` are the positions of parameters that no log shows.
     """
 
     name: str
@@ -330,17 +330,17 @@ class Operation(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether it changes something, which its name tells."""
+        """Whether the operation changes something, according to its name."""
         return not self.name.startswith(("get", "is", "count", "list", "browse"))
 
     def accepts(self, values: list[Any]) -> bool:
-        """Whether it takes these values."""
+        """Whether the signature accepts these values."""
         return len(values) == len(self.parameters) and all(
             type(value) in LETTERS[letter][1] for letter, value in zip(self.parameters, values, strict=True)
         )
 
 
-#: The letters of parameters: how an error names the type, and the types of the values from JSON that it takes.
+#: Letters of parameters: the name of the type in errors, and the Python types of valid JSON values.
 LETTERS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "n": ("text", (str,)),
     "s": ("text or null", (str, NoneType)),
@@ -370,7 +370,7 @@ def operation(
 
 
 def find_operation(kind: str, name: str, values: list[Any]) -> Operation:
-    """The operation that takes these values. Raises `Refused` with the signatures that there are."""
+    """The operation that accepts these values. Raises `Refused` with the known signatures."""
     signatures = OPERATIONS[kind].get(name, [])
     for each in signatures:
         if each.accepts(values):
@@ -462,8 +462,8 @@ def forward(
 ) -> None:
     """Register an operation that calls a route, whose answer ``result`` converts.
 
-    A signature has the names of `PARAMETERS`; ``fixed`` are further members of `Target.call`. With ``every``
-    the result is made of all items of a list.
+    A signature has the names of `PARAMETERS`; ``fixed`` are further members of `Target.call`. With ``every`` the
+    argument of ``result`` is all items of a list.
     """
     for signature in signatures or ("",):
         parameters = [PARAMETERS[each] for each in signature.split()]
@@ -472,7 +472,7 @@ def forward(
             given: JsonObject = dict(fixed)
             for (_, members), value in zip(parameters, values, strict=True):
                 given |= members(value)
-            if "queue" in given:  # must exist: a move creates none
+            if "queue" in given:  # must exist: a move creates no queue
                 given["address"] = target.directory.queue(given["queue"]).address.name
             if not given.pop("createAddress", True):
                 target.directory.address(given["address"])  # raises `NotFound`
@@ -497,14 +497,14 @@ def _any_done(task: JsonObject) -> bool:
 
 
 def _sent(task: JsonObject) -> int:
-    """How many are dead letters. Raises `Refused` if some stay, which Artemis would lose."""
+    """Number of dead letters sent. Raises `Refused` if some messages stay; Artemis would lose these."""
     if task["failed"]:
         raise Refused(f"{task['error']}; {task['failed']} messages stay, {task['done']} were sent")
     return _done(task)
 
 
 def _attributes_as_json(detail: JsonObject) -> str:
-    """A queue as Artemis writes it."""
+    """The attributes of a queue in the JSON format of Artemis."""
     shown = {"name": detail["name"], "address": detail["address"], "routing-type": detail["routingType"]}
     if detail["filter"] is not None:
         shown["filter-string"] = detail["filter"]
@@ -515,7 +515,7 @@ def _attributes_as_json(detail: JsonObject) -> str:
     return as_json({**shown, **IMPLIED, "configuration-managed": detail["configured"]})
 
 
-#: Members of a queue's JSON in Artemis that a queue here has by itself, with the only value that is accepted.
+#: Members of Artemis's JSON of a queue that are constant here, with the only accepted value.
 IMPLIED = {
     "auto-create-address": True,
     "auto-created": False,
@@ -624,7 +624,7 @@ for _verb in ("start", "stop", "pause", "resume"):
 
 
 def message_map(message: JsonObject) -> JsonObject:
-    """A message as Artemis lists it: its headers, and what it knows besides."""
+    """A message in the format of Artemis's lists: its headers, and further members."""
     number = int(message["messageID"].rpartition("-")[2])
     return {
         **{name: value for name, value in message["headers"].items() if name not in STANDARD},
@@ -638,12 +638,12 @@ def message_map(message: JsonObject) -> JsonObject:
     }
 
 
-#: Headers that `message_map` shows as members of its own.
+#: Headers that `message_map` shows as other members.
 STANDARD = frozenset(
     "ack content-length destination expires message-id persistent priority redelivered subscription timestamp".split()
 )
 
-#: Values of a header by which `countMessages` may group.
+#: Maximum number of groups, by the value of a header, of `countMessages`.
 MAX_GROUPS = 10_000
 
 #: Types of messages in Artemis.
@@ -678,7 +678,7 @@ on_queue(
 
 
 def _count(state: str, all_of: str, target: Target, text_filter: str | None = None) -> Steps:
-    """How many messages in a state match a filter; without a filter the attribute ``all_of`` of the queue."""
+    """Number of messages in a state that match a filter; without a filter the attribute ``all_of`` of the queue."""
     if not text_filter:
         return getattr(target.queue, all_of)
     page = yield from target.call("listMessages", filter=text_filter, state=state, size=1, bodyLimit=0)
@@ -691,7 +691,7 @@ operation("queue", "countDeliveringMessages", "", "s")(partial(_count, "deliveri
 
 @operation("queue", "countMessages", "ss")
 def count_grouped_messages(target: Target, text_filter: str | None, header: str | None) -> Steps:
-    """How many pending messages have each value of a header, ``null`` for those without it. Raises `Refused`."""
+    """Number of pending messages by value of a header, ``null`` for messages without it. Raises `Refused`."""
     queue = target.queue
     if header is None and not text_filter:
         return as_json({"null": queue.message_count})
@@ -717,7 +717,7 @@ def remove_message(target: Target, number: int) -> Steps:
 
 
 def _whether(steps: Steps) -> Steps:
-    """Whether it was found: False for 404."""
+    """Run a call. Returns False if it fails with 404, else True."""
     try:
         yield from steps
     except Refused as refused:
@@ -738,7 +738,7 @@ def send_message(
     password: str | None,
     create_id: bool = True,
 ) -> Steps:
-    """As the user that is given; without one as the user of the request. A body that is no text is base64."""
+    """Send a message as ``user``, or as the user of the request. The body of a message other than text is base64."""
     security = target.context.security
     login = None
     if security is not None and user is not None:
@@ -770,7 +770,7 @@ def purge_address(target: Target) -> Steps:
 
 
 def _attributes(text: str | None) -> JsonObject:
-    """The body of a request of the HTTP API for a queue's JSON as Artemis writes it. Raises `Refused`."""
+    """Convert the JSON of a queue in Artemis to the body of a request of the HTTP API. Raises `Refused`."""
     given = _object(text, "queue")
     body: JsonObject = {}
     for name, value in given.items():
@@ -821,7 +821,7 @@ def address_settings(target: Target, match: str) -> str:
 
 @operation("broker", "getRolesAsJSON", "n")
 def roles_as_json(target: Target, match: str) -> str:
-    """The roles of an address with each permission; none without security."""
+    """The roles of an address with their permissions; empty without security."""
     security = target.context.security
     entries = () if security is None else security.authority.permissions.decide(
         frozenset(), PermissionType.SEND, match
@@ -852,7 +852,7 @@ def list_addresses(target: Target, separator: str | None) -> str:
     )
 
 
-#: The fields of lists, by Artemis's names, where they differ from those of the HTTP API.
+#: Fields of lists whose names in Artemis differ from those in the HTTP API, by the names in Artemis.
 LISTED: Mapping[str, Mapping[str, str]] = {
     "listQueues": {"messagesAcked": "messagesAcknowledged"},
     "listAddresses": {"addressLimitPercent": "limitPercent", "unroutedMessageCount": "unRoutedMessageCount"},
@@ -861,7 +861,7 @@ LISTED: Mapping[str, Mapping[str, str]] = {
 }
 
 
-#: The field that ``search`` of each list looks at.
+#: The field of each list that ``search`` compares.
 SEARCHED = {
     "listQueues": "name",
     "listAddresses": "name",
@@ -991,7 +991,7 @@ def _host(peer: str) -> str:
 
 
 def _close_all(route: str, field: str, target: Target, value: str) -> Steps:
-    """Close the connections in a list whose ``field`` has this value; ``host`` is the host of their remote address."""
+    """Close the listed connections whose ``field`` has this value; ``host``: the host of their remote address."""
     of_host = field == "host"
     found = yield from target.all_of(route, **({} if of_host else {field: value}))
     closed = False
@@ -1013,7 +1013,7 @@ for _name, _route, _sought in (
 
 log = logging.getLogger(__name__)
 
-#: Requests of one connection that may wait.
+#: Maximum number of waiting requests of one connection.
 MAX_WAITING = 1000
 
 #: Maximum length of a request's body, in bytes.
@@ -1021,25 +1021,25 @@ MAX_REQUEST = 1024 * 1024
 
 
 class ManagementRequests:
-    """Carries out requests, those of one connection one after the other. ``succeeded`` and ``failed`` count them."""
+    """Executes requests, those of one connection in order. ``succeeded`` and ``failed`` count the requests."""
 
     def __init__(self, context: AdminContext) -> None:
         self._context = context
         self._lanes: dict[str, deque[ManagementRequest]] = {}
         self._replies: dict[str, deque[Exchange]] = {}
-        self._spent = 0.0  # seconds of this turn of the reactor
+        self._spent = 0.0  # seconds of work in this iteration of the reactor
         self.succeeded = self.failed = 0
         self._views = re.compile(context.configuration.view_permission_method_match_pattern)
 
     @cached_property
     def routes(self) -> Routes:
-        """The routes of the HTTP API. Made with the first request."""
+        """The routes of the HTTP API, created at the first request."""
         return admin_routes()
 
     # ---- the requests of a connection, in order
 
     def handle(self, request: ManagementRequest) -> None:
-        """Begin at once what takes no time, or queue the request. Raises `LimitReached`."""
+        """Start a request at once if the time slice allows it, or queue it. Raises `LimitReached`."""
         lane = self._lanes.get(request.connection)
         if lane is not None:
             if len(lane) >= MAX_WAITING:
@@ -1118,7 +1118,7 @@ class ManagementRequests:
     # ---- replies, in the order of the requests of a connection
 
     def _reply_to_change(self, fault: str | None, exchange: Exchange) -> None:
-        """As an answer over HTTP, the reply to a change waits until the change is synced."""
+        """Reply to a change after its sync, as over HTTP. ``fault`` is the reason why it is not synced."""
         if fault is not None:
             exchange.succeeded, exchange.body = False, encode([fault])
         self._ready(exchange)
@@ -1129,7 +1129,7 @@ class ManagementRequests:
         replies = self._replies[connection]
         while replies and replies[0].ready:
             self._send(replies.popleft())
-        if not self._replies.get(connection, True):  # `done` may have begun requests, and a new queue
+        if not self._replies.get(connection, True):  # `done` may start requests with a new queue
             del self._replies[connection]
 
     def _send(self, exchange: Exchange) -> None:
@@ -1145,7 +1145,7 @@ class ManagementRequests:
 
 
 class Exchange:
-    """One request, and the body of its reply. ``text`` and ``fields`` describe the request in the log."""
+    """One request and its reply. ``text`` and ``fields`` describe the request in the log."""
 
     changes = False  # whether the operation changes something: its reply waits for the sync
     ready = False  # whether the reply may be sent
@@ -1186,7 +1186,7 @@ class Exchange:
             raise Refused("The request has neither _AMQ_OperationName nor _AMQ_Attribute")
         attribute = find_attribute(kind, attribute)
         result = yield from Target(self.context, self.routes, request, kind, name).attribute(attribute)
-        # the value tells the name of the method
+        # the type of the value determines the name of the method
         self._check_permission(f"{'is' if isinstance(result, bool) else 'get'}{attribute}", views)
         return result
 
@@ -1234,7 +1234,7 @@ class Exchange:
 
 
 def read_parameters(body: bytes) -> list[Any]:
-    """The parameters of an operation: a JSON array; an empty body is one without elements. Raises `Refused`."""
+    """Read the parameters of an operation: a JSON array, or an empty body for none. Raises `Refused`."""
     if not body.strip():
         return []
     try:

@@ -6,9 +6,9 @@
 
 ``GET …/export`` and ``POST …/import``: messages of a queue as JSON lines, like those of ``data export``.
 
-``POST …/move``, ``copy``, ``retry``, ``remove``, ``expire``, ``dead-letter``, ``priority``, ``purge``;
-``/api/v1/tasks``: each changes many messages, as a task that runs in slices. A request waits for its task, or gets its
-id at once.
+``POST …/move``, ``copy``, ``retry``, ``remove``, ``expire``, ``dead-letter``, ``priority``, ``purge`` change many
+messages with a task that runs in time slices (``/api/v1/tasks``). A request waits for its task, or gets the id of the
+task at once.
 """
 
 from __future__ import annotations
@@ -123,15 +123,15 @@ MAX_BODY_LENGTH = 64 * 1024
 #: Maximum number of bytes of the body of one message.
 MAX_WHOLE_BODY = 1024 * 1024
 
-#: Bytes of a body that are checked for being JSON: some milliseconds.
+#: Maximum length in bytes of a body that is checked for JSON, which takes some milliseconds.
 MAX_JSON = 256 * 1024
 
-#: Bytes of a body that is downloaded, per step.
+#: Bytes per step of the download of a body.
 BODY_PIECE = 64 * 1024
 
 
 class BodyFormat(StrEnum):
-    """How bodies are shown."""
+    """Format of bodies."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -177,7 +177,7 @@ def message_id(ref: Reference) -> str:
 
 
 def recurrence_view(ref: Reference) -> JsonObject | None:
-    """How a scheduled message repeats after its due time; ``repeat`` counts the remaining times, -1: no end."""
+    """The recurrence of a scheduled message. ``repeat`` is the number of remaining deliveries, -1: unlimited."""
     recurrence = ref.recurrence
     if recurrence is None:
         return None
@@ -185,15 +185,15 @@ def recurrence_view(ref: Reference) -> JsonObject | None:
         "period": recurrence.period,
         "repeat": recurrence.repeat,
         "cron": recurrence.cron,
-        "delay": recurrence.delay if recurrence.cron else 0,  # that of the first delivery is in dueTime
+        "delay": recurrence.delay if recurrence.cron else 0,  # dueTime includes the first delay
     }
 
 
 def body_view(message: Message, limit: int, body_format: BodyFormat, offset: int) -> JsonObject:
-    """``limit`` bytes of the body from ``offset``, and how they are encoded.
+    """``limit`` bytes of the body from ``offset``, and their encoding.
 
-    AUTO gives text if they are UTF-8, else base64; JSON the same, but says ``json`` of a whole body that is JSON. TEXT
-    replaces what is not UTF-8.
+    AUTO and JSON return text for UTF-8, else base64; the encoding is ``json`` with JSON for a whole body of JSON. TEXT
+    replaces invalid UTF-8.
     """
     end = len(message.tail) - 2
     length = end - message.body_at
@@ -217,7 +217,7 @@ def _encoded(shown: bytes, body_format: BodyFormat, ends: bool) -> tuple[str, st
     if body_format is not BodyFormat.BASE64:
         errors = "replace" if body_format is BodyFormat.TEXT else "strict"
         try:
-            # an incomplete last character of a truncated body is left out
+            # omits an incomplete last character of a truncated body
             return codecs.getincrementaldecoder("utf-8")(errors).decode(shown, final=ends), "text"
         except UnicodeDecodeError:
             pass
@@ -247,7 +247,7 @@ def body_format(query: Query) -> BodyFormat:
 
 
 def find_message(call: Call) -> Generator[Any, None, Reference]:
-    """The message that the path names, in whatever state. Raises `NotFound`."""
+    """The message that the path names, in any state. Raises `NotFound`."""
     queue = queue_of(call)
     return (
         yield from _read(
@@ -269,7 +269,7 @@ Found = TypeVar("Found")
 
 
 def _read(steps: Generator[PageRead | None, None, Found]) -> Generator[Any, None, Found]:
-    """The result of a search that may have to wait for pages."""
+    """The result of a search. Waits for pages that it needs."""
     while True:
         try:
             wait = next(steps)
@@ -278,12 +278,12 @@ def _read(steps: Generator[PageRead | None, None, Found]) -> Generator[Any, None
         yield None if wait is None else page_read(wait)
 
 
-#: The content type of a body that is downloaded: no browser renders it.
+#: The content type of a downloaded body: browsers do not render it.
 OCTETS = "application/octet-stream"
 
 
 def in_transactions(context: AdminContext) -> Iterator[Reference]:
-    """Messages acknowledged or rejected in open transactions: delivering, but of no consumer."""
+    """Messages acknowledged or rejected in open transactions: in delivery, without a consumer."""
     for session in context.connections:
         for transaction in session.transactions.values():
             yield from transaction.returns
@@ -296,7 +296,7 @@ by_due_time = attrgetter("due", "sequence")
 
 
 class DueMessage(NamedTuple):
-    """A scheduled message; ``reference`` is None of one on disk, which is read again if it is shown."""
+    """A scheduled message. ``reference`` is None for a message on disk, which is read to show it."""
 
     due: int
     sequence: int
@@ -387,7 +387,7 @@ FILTER = Parameter("filter", "Only messages that match this selector.")
 
 
 def _browsing(call: Call) -> tuple[Queue, int, int, Callable[[Reference], bytes]]:
-    """The queue of a request for one page of messages, page and size, and how a message is shown. Raises 400."""
+    """Read a request for one page of messages. Returns queue, page, size, and the encoder of a message. Raises 400."""
     queue, query = queue_of(call), call.query
     most = queue.address.settings.management_browse_page_size
     page, size = paging(query, size=most, most=most)
@@ -396,19 +396,19 @@ def _browsing(call: Call) -> tuple[Queue, int, int, Callable[[Reference], bytes]
     return queue, page, size, lambda ref: encode(message_view(ref, limit, shown_as))
 
 
-#: Messages that one request may send.
+#: Maximum number of messages that one request sends.
 MAX_COUNT = 10_000
 
-#: Messages sent per step, and their bytes.
+#: Maximum number of messages sent per step, and of their bytes.
 SENT_PER_STEP, BYTES_PER_STEP = 10, 256 * 1024
 
-#: Headers of the SEND frame itself, which a request has fields for or no use of.
+#: Headers of a SEND frame that a request must not set.
 NOT_HERE = frozenset((b"destination", b"destination-type", b"content-length", b"receipt", b"transaction"))
 
-#: Milliseconds for which the policies of an address, or a store with much to write, may delay one message.
+#: Maximum delay of one message in ms by the policies of an address, or by a store whose write backlog is full.
 LONGEST_DELAY = 10_000
 
-#: Milliseconds between two looks at such a store.
+#: Milliseconds between two attempts to send a message while the write backlog of the store is full.
 STORE_INTERVAL = 20
 
 #: The acceptor whose limits on headers apply.
@@ -416,7 +416,7 @@ ACCEPTOR = StompAcceptor("http", "", 0)
 
 
 class HttpWire:
-    """The `Wire` of a session that sends what an HTTP request says: nothing is written to it."""
+    """The `Wire` of an `HttpSession`. Discards all output."""
 
     host = ""
     certificate = None
@@ -426,16 +426,16 @@ class HttpWire:
         self.peer = peer
 
     def write(self, data: bytes) -> None:
-        """The answer is that of the request."""
+        """Do nothing: the client gets the answer to its HTTP request."""
 
     def close(self) -> None:
-        """There is no connection of its own, and nothing to read."""
+        """Do nothing: the HTTP request owns the connection."""
 
     pause_reading = resume_reading = close
 
 
 class HttpSession(Session):
-    """A session that sends and nothing else; it is in no list of connections."""
+    """A session that only sends the messages of one HTTP request. No list of connections includes it."""
 
     def __init__(self, call: Call, target: Destination) -> None:
         context = call.context
@@ -455,11 +455,11 @@ class HttpSession(Session):
         self._target = target
 
     def end(self) -> None:
-        """Nothing more is sent: free it by its count."""
+        """Break the reference cycles of the session: it is freed without a run of the garbage collector."""
         self._untie()
 
     def parse_destination(self, destination: bytes, requested: str | None) -> Destination:
-        """What the request names, without the prefixes of any acceptor."""
+        """Return the destination of the request. Prefixes of acceptors do not apply."""
         self.broker.directory.check_words(self._target.address)
         return self._target
 
@@ -467,10 +467,10 @@ class HttpSession(Session):
 def send_one(
     session: Session, head: Head, body: bytes, reactor: Any
 ) -> Generator[Any, None, tuple[str | None, bool]]:
-    """Send one message; yields a Deferred while a policy delays it, or the store has much to write.
+    """Send one message; yields a Deferred while a policy delays it, or the write backlog of the store is full.
 
-    The result is why the message did not enter, if it did not, and whether a queue accepted it. Raises `Refused` if
-    that holds for the next message too, or where a SEND would be answered with an ERROR.
+    Returns the reason why the message was dropped, or None, and whether a queue accepted it. Raises `Refused` for a
+    delay that is too long, and in each case in which a SEND gets an ERROR.
     """
     plan: SendPlan | None = head.plan
     if plan is None or plan.stamp != plan.address.stamp:
@@ -611,15 +611,15 @@ HEADERS = {
 }
 
 
-#: Bytes or characters of a body per piece; a multiple of three, so that base64 can be joined.
+#: Bytes or characters of a body per piece: a multiple of three, so that pieces of base64 can be joined.
 PIECE = 48 * 1024
 
-#: Lines read, and messages made, per step.
+#: Lines parsed, and messages created, per step.
 LINES_PER_STEP = 10
 
 
 def line_of(ref: Reference) -> Iterator[bytes]:
-    """One message as a line, in pieces: its body may be long."""
+    """One message as a line, in pieces, because the body may be long."""
     message = ref.message
     due = ref.due if ref.state == SCHEDULED else 0
     fields = PortableMessage(
@@ -664,7 +664,7 @@ def _message(queue: Queue, portable: PortableMessage) -> Message:
 
 
 def _enqueue(queue: Queue, read: list[PortableMessage]) -> Iterator[None]:
-    """All of them in one transaction of the store, in slices."""
+    """Add messages to a queue in one transaction of the store, in slices."""
     storage = queue.broker.storage
     storage.begin()
     try:
@@ -700,18 +700,18 @@ def list_messages(call: Call) -> Steps:
     matches = compiled_filter(call.query.text("filter"))
     state = call.query.choice("state", LISTED_STATES)
     only_pending = state == STATES[PENDING]
-    total: int | None = None  # if it is known
+    total: int | None = None  # number of selected messages, None if unknown
     if matches is None and (state is None or only_pending):
         total = queue.count + queue.paged_count if only_pending else queue.message_count
     first, count = (page - 1) * size, 0
-    items: list[bytes] = []  # encoded at once: a page of large messages from disk would fill the memory
+    items: list[bytes] = []  # encoded at once: a page of references to large messages would fill the memory
     for ref in in_slices(queue_browser.browse(queue, None, in_transactions(call.context))):
         if not isinstance(ref, Reference):
             yield ref
             continue
         ref_state = STATES[ref.state]
         if only_pending and ref_state != state:
-            break  # they come first
+            break  # pending messages are first
         if (state is None or ref_state == state) and (matches is None or matches(ref.message)):
             if first <= count < first + size:
                 items.append(shown(ref))
@@ -777,7 +777,7 @@ def remove_message(call: Call) -> Steps:
 )
 def list_scheduled(call: Call) -> Steps:
     """List the scheduled messages of a queue by due time."""
-    # Scheduled messages by due time, including NACKed messages during their redelivery-delay.
+    # includes rejected messages during their redelivery-delay
     queue, page, size, shown = _browsing(call)
     refs = [DueMessage(ref.due, ref.sequence, ref) for ref in queue.scheduled.values()]
     for ref in in_slices(iterate_timed(queue)):
@@ -937,16 +937,16 @@ def import_messages(call: Call) -> Steps:
     return {"imported": len(read)}
 
 
-#: Messages that one request may name.
+#: Maximum number of messages that one request names.
 MAX_IDS = 10_000
 
-#: Seconds that a task waits for a full target, or for the disk, without moving a message.
+#: Maximum time in seconds for which a task waits for a full target, or for the disk.
 FULL_TIMEOUT = 10.0
 
-#: Seconds between two looks at a full target.
+#: Seconds between two attempts while the target or the write backlog of the store is full.
 FULL_INTERVAL = 0.02
 
-#: What a step may cost: messages looked at, of which one that is changed counts as five.
+#: Maximum cost of a step, and the additional cost of a changed message. An examined message costs 1.
 STEP_COST, CHANGED_COST = 50, 5
 
 #: Bytes of messages changed per step.
@@ -954,12 +954,12 @@ STEP_BYTES = 256 * 1024
 
 
 class Selection(NamedTuple):
-    """The messages that a request selects: by number, by a filter, or all that are pending or scheduled."""
+    """The messages that a request selects: by number, by a filter, or all pending and scheduled messages."""
 
     numbers: Sequence[int] | None
     matches: Matches | None
-    limit: int  # -1: none
-    total: int | None  # how many they are, where that is known
+    limit: int  # -1: no limit
+    total: int | None  # number of selected messages, None if unknown
 
     @classmethod
     def of(cls, queue: Queue, body: JsonObject) -> Selection:
@@ -978,8 +978,8 @@ class Selection(NamedTuple):
         return cls(numbers, None, limit, len(set(numbers)))
 
 
-#: Changes one message: True if that is done, False if it has left meanwhile, None if it stays, a rejection if its
-#: target does not accept it now. Raises `Refused` if this message cannot be changed.
+#: Changes one message. Returns True after the change, False if the message has left the queue, None if it stays
+#: unchanged, a rejection if the target does not accept it now. Raises `Refused` if the message cannot be changed.
 Change = Callable[[Reference], Rejection | bool | None]
 
 
@@ -992,7 +992,7 @@ class QueueTask(NamedTuple):
     target: Target | None
 
     def run(self, selection: Selection, change: Change) -> Iterator[object]:
-        """Change what is selected; what is in delivery is skipped."""
+        """Change the selected messages, and skip messages in delivery."""
         queue, task, matches = self.queue, self.task, selection.matches
         task.total = selection.total
         remaining = None if selection.numbers is None else set(selection.numbers)
@@ -1029,7 +1029,7 @@ class QueueTask(NamedTuple):
             queue.broker.consider_deleting(queue)
 
     def _store_ready(self) -> Iterator[object]:
-        """Wait while the store cannot take more. Raises `Refused` where that takes too long."""
+        """Wait while the write backlog of the store is full. Raises `Refused` after `FULL_TIMEOUT`."""
         limit = self.queue.broker.storage.write_limit
         waited = 0.0
         while limit.full:
@@ -1042,7 +1042,7 @@ class QueueTask(NamedTuple):
         return deferLater(self.context.reactor, FULL_INTERVAL)
 
     def _change(self, change: Change, ref: Reference) -> Iterator[object]:
-        """Change one message and count it. Raises `Refused` if the task cannot go on."""
+        """Change one message and count it. Raises `Refused` if the task cannot continue."""
         task, target = self.task, self.target
         waited = 0.0
         while True:
@@ -1052,7 +1052,7 @@ class QueueTask(NamedTuple):
                 raise Refused(f"{target.describe()} was deleted".capitalize())
             try:
                 outcome = change(ref)
-            except Refused as refused:  # of this message only
+            except Refused as refused:  # only this message fails
                 task.fail(str(refused))
                 return
             if outcome is None or isinstance(outcome, bool):
@@ -1141,7 +1141,7 @@ TASK_FIELDS: Fields[ManagementTask] = {
         "Messages in delivery, messages that had left the queue, and scheduled ones that keep their priority.",
         "skipped",
     ),
-    "failed": integer("Messages that could not go where they should; they stay in the queue.", "failed"),
+    "failed": integer("Messages that could not be changed; they stay in the queue.", "failed"),
     "total": integer("Messages selected at the start; null if a filter selects them.", "total", null=True),
     "error": string_or_null(
         "Why the task failed, or why the first message failed; null without an error.", "error"
@@ -1158,7 +1158,7 @@ SELECTION: dict[str, Schema] = {
 }
 TARGET = {
     "address": string("Address that the messages go to. Required unless queue is given."),
-    "queue": string_or_null("The one queue that they go to."),
+    "queue": string_or_null("Only queue that receives the messages."),
     "routingType": keyword(RoutingType, "Routing type of an address or queue that does not exist yet."),
     **SELECTION,
 }
@@ -1215,9 +1215,9 @@ def retry_messages(call: Call) -> Answer | Steps:
 
     def retry(ref: Reference) -> Rejection | bool | None:
         origin = origin_of(ref.message)
-        if origin is None or origin.queue == queue.name:  # one in the queue of its origin came back already
+        if origin is None or origin.queue == queue.name:  # in the queue of its origin: already returned
             if named:
-                raise Refused(f"Message {ref.message.number} has no origin: it is no dead letter")
+                raise Refused(f"Message {ref.message.number} is not a dead letter of another queue")
             return None
         return mover.send(ref, publish.retry_target(services_of(queue), origin, check, call.user), origin)
 

@@ -1,7 +1,7 @@
 """``GET /metrics`` in Prometheus's text format or as OpenMetrics. docs/metrics.md has the meaning of each metric.
 
-prometheus_client renders the metrics that exist once (process, build, broker). Those of addresses and queues are
-rendered here in pieces, because a Python object for each of ten thousand samples would cost ten times as much.
+prometheus_client renders the metrics that exist once (process, build, broker). This module renders the metrics of
+addresses and queues in pieces: a Python object for each of ten thousand samples would cost ten times as much.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LINES_PER_PIECE = 500
 
 PAUSE = b""
 
-#: The labels of a thing and its numbers: tuples, which the garbage collector untracks.
+#: The labels of a thing and its numbers. The garbage collector untracks such tuples.
 Row = tuple[str, tuple[Any, ...]]
 
 
@@ -62,10 +62,10 @@ def families(
     labels: Callable[[Thing], str],
     openmetrics: bool,
 ) -> Iterator[bytes]:
-    """All families, or those that are ``wanted``, each with the samples of all things together, as the formats require.
+    """Yield all families, or the ``wanted`` ones. The formats require all samples of a family together.
 
-    All things are read first, each at once, so that the numbers of one thing are consistent; things that are deleted
-    meanwhile do no harm. Then the lines are written.
+    Reads all numbers first, those of one thing in one step so that they are consistent, then writes the lines. Things
+    may be deleted meanwhile.
     """
     counters = [counter for counter in counters if not wanted or counter.metric in wanted]
     if not counters:
@@ -79,7 +79,7 @@ def families(
     for column, counter in enumerate(counters):
         name = counter.metric
         kind = "counter" if name.endswith("_total") else "gauge"
-        if openmetrics:  # it names a counter without its _total
+        if openmetrics:  # the name of a counter lacks _total there
             name = name.removesuffix("_total")
         yield f"# HELP {name} {help_text(counter)}\n# TYPE {name} {kind}\n".encode()
         for start in range(0, len(rows), LINES_PER_PIECE):
@@ -120,7 +120,7 @@ class Families(Collector):
 def process_registry(
     families: Callable[[], Iterable[Metric]], *, describe: bool = False
 ) -> CollectorRegistry:
-    """The metrics of the process, and the families of a function; ``describe`` if some are selected by name."""
+    """The metrics of the process, and the families of a function. ``describe`` allows selection by name."""
     registry = CollectorRegistry(auto_describe=describe)
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)

@@ -1,4 +1,4 @@
-"""``GET /api/v1/openapi.json``: the OpenAPI 3.1 document, generated from what the routes declare."""
+"""``GET /api/v1/openapi.json``: the OpenAPI 3.1 document, generated from the declarations of the routes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ LOGIN = {
     "description": "A user of the broker. Required while security-enabled is true.",
 }
 
-#: How the fields of an object stand in a query.
+#: Encoding of the fields of an object as query parameters.
 EXPLODED = {"style": "form", "explode": True}
 
 
@@ -174,7 +174,7 @@ class Document:
         return found
 
     def error(self, status: int) -> dict[str, str]:
-        """A reference to an answer that is an error."""
+        """A reference to an error answer."""
         name, description, headers = ERRORS[status]
         found = self.response(Response(description, PROBLEM_SCHEMA, (PROBLEM,)))
         if headers:
@@ -199,7 +199,7 @@ class Document:
 
 
 def document(routes: Sequence[Route]) -> JsonObject:
-    """The OpenAPI document of these routes, as JSON has it."""
+    """The OpenAPI document of these routes as a JSON object."""
     described = Document(routes)
     return {
         "openapi": "3.1.0",

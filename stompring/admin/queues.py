@@ -1,10 +1,9 @@
-"""``/api/v1/queues`` and ``/api/v1/dead-letters``.
+"""Queues and dead letters over HTTP.
 
 ``/api/v1/queues``: list, create, change, delete and trim queues.
 
-``GET /api/v1/dead-letters``: dead letters, expired messages and other copies of the broker by where they came from.
-
-They are found by the headers of their origin, whatever the names of the queues that they are in.
+``GET /api/v1/dead-letters``: dead letters, expired messages and other copies of the broker, grouped by origin. The
+broker recognizes them by the headers of their origin, in any queue.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def schema_of(row: Option) -> Schema:
 
 
 def body_field(row: Option) -> BodyField:
-    """How a request sets an option. A number may also be -1."""
+    """The field of a body that sets an option. A number may also be -1."""
     value_type = VALUE_TYPES[row.type]
     schema = schema_of(row)
     if row.http == model.CREATE_ONLY:
@@ -182,7 +181,7 @@ FIELDS: Fields[Queue] = {
     ),
 }
 
-#: Attributes that a request sets: those that only POST sets, then those that PATCH changes.
+#: Attributes that a request sets: first the attributes for POST only, then those for POST and PATCH.
 ATTRIBUTES: dict[str, BodyField] = {
     "routingType": BodyField("routing_type", partial(choice, RoutingType), create_only(ROUTING_TYPE)),
     **{
@@ -220,7 +219,7 @@ NEW = {
 }
 
 
-#: Messages of one queue that are looked at.
+#: Maximum number of examined messages of one queue.
 MAX_EXAMINED = 10_000
 
 
@@ -236,7 +235,7 @@ class DeadLetterGroup:
     complete: bool = True
 
     def add(self, arrived: int) -> None:
-        """One more, that arrived here at that time (epoch ms)."""
+        """Count a message that arrived in the queue at ``arrived`` (epoch ms)."""
         self.oldest = min(self.oldest, arrived) if self.count else arrived
         self.newest = max(self.newest, arrived)
         self.count += 1
@@ -374,7 +373,7 @@ def delete_queue(call: Call) -> Steps:
             f"Queue {queue.name} has {len(queue.consumers)} consumers; use force=true to delete it anyway"
         )
     directory.delete_queue(queue.name, force=True)
-    yield background_done(queue.broker.background, queue)  # until its messages are deleted
+    yield background_done(queue.broker.background, queue)  # fires when its messages are deleted
 
 
 @route(
@@ -395,7 +394,7 @@ def delete_queue(call: Call) -> Steps:
 def reset_groups(call: Call) -> Json:
     """Unpin message groups from their consumers.
 
-    The next message of a group pins it anew. Messages in delivery stay with their consumers.
+    The next message of a group pins the group again. Messages in delivery stay with their consumers.
     """
     return {
         "reset": queue_of(call).dispatcher.reset_groups(

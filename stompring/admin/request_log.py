@@ -23,7 +23,7 @@ MAX_PATH, MAX_BODY, MAX_REASON = 200, 500, 300
 MAX_RESULT = 100
 
 
-#: What the log shows instead of a secret member of a body.
+#: Text in the log in place of a secret member of a body.
 HIDDEN = "***"
 
 
@@ -31,7 +31,7 @@ HIDDEN = "***"
 FIELDS_OF_EVENTS = {"user": "user", "queue": "queue", "address": "address", "connectionID": "connection"}
 
 
-#: By path the members of the body that name the object to create, and their fields in the log.
+#: Members of a body that name the object to create, and their fields in the log, by path.
 NAMED_IN_BODY = {
     "/api/v1/queues": {"name": "queue", "address": "address"},
     "/api/v1/addresses": {"name": "address"},
@@ -39,7 +39,7 @@ NAMED_IN_BODY = {
 
 
 class RequestLog:
-    """The log line of one request. ``fields`` are those of the JSON format; they are added while it is handled."""
+    """The log line of one request. ``fields``, for the JSON format, grow while the request is handled."""
 
     def __init__(self, request: Request, context: AdminContext) -> None:
         self._context = context
@@ -78,7 +78,7 @@ class RequestLog:
     def set_body(self, body: JsonObject) -> None:
         """Add the body."""
         secret, shown = self._route.secret, self._route.fields.keys() - self._route.secret
-        # where a member is secret, a misspelt one may be a secret too
+        # if a member is secret, an unknown member may be its misspelling
         self._body = {name: HIDDEN if secret and name not in shown else value for name, value in body.items()}
         for member, field in NAMED_IN_BODY.get(self._route.path, {}).items():
             if isinstance(value := body.get(member), str):
@@ -90,7 +90,7 @@ class RequestLog:
         self._login_failed = login
 
     def write(self, answer: Answer) -> None:
-        """Write the line, at the first call only. Reading is logged if it was rejected with 401 or 403."""
+        """Write the line, at the first call only. For a read only if it was rejected with 401 or 403."""
         if self._written or (
             self._method in READ_METHODS and not self._login_failed and answer.status != 403
         ):
@@ -122,7 +122,7 @@ class RequestLog:
         )
 
     def _notify(self, status: int) -> None:
-        """Notify of a change, a failed login or a missing permission. Sending messages is no event."""
+        """Notify of a change, a failed login or a missing permission, but not of sent messages."""
         if self._login_failed:
             if not self._request.requestHeaders.hasHeader(b"authorization"):
                 return  # a client asks whether it needs a login

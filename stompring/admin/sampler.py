@@ -1,7 +1,7 @@
 """Samples the counters of queues, addresses, connections and consumers once a second, for rates and history.
 
-What did not change is skipped after a comparison of a few numbers. A round is made in slices, between which the
-reactor does other work. The broker counts anyway: nothing is done per message.
+A round skips unchanged things after a comparison of a few numbers, and runs in time slices of the reactor. The broker
+maintains the counters in any case: sampling adds no work per message.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ log = logging.getLogger(__name__)
 #: Seconds of one slice of a round.
 TIME_SLICE = 0.002
 
-#: Things looked at between two checks of the time slice.
+#: Things sampled between two checks of the time slice.
 ITEMS_PER_STEP = 20
 
-#: Seconds of work per second that sampling may take: after a longer round the next ones are left out, at most so many.
-#: What happened meanwhile is spread evenly.
+#: Maximum share of time for sampling, and maximum number of rounds skipped after a longer round. The next round spreads
+#: the changes since the last one evenly.
 MAX_SHARE, MAX_SKIPPED = 0.05, 4
 
-#: Seconds for which a consumer holds a message without a word, while more wait, before it is stalled.
+#: Seconds without ACK or NACK, while messages wait, after which a consumer with an unsettled message is stalled.
 STALLED = 60
 
-#: Seconds between two looks at what consumers hold.
+#: Seconds between two checks for stalled consumers.
 LOOK_INTERVAL = 5
 
-#: Seconds between two rounds in which what is too old is forgotten.
+#: Seconds between two rounds that remove old samples.
 SWEEP_INTERVAL = 60
 
 QUEUE_RATES = ("added", "delivered", "acknowledged", "redelivered", "evicted", "expired", "killed", "paged")
@@ -57,22 +57,22 @@ CONSUMER_RATES = ("delivered", "acknowledged")
 #: The number of rates of a queue, before its gauges.
 RATES = len(QUEUE_RATES)
 
-#: What a queue without messages and counts has.
+#: The values of a queue without messages and counts.
 NOTHING = (0,) * (RATES + len(QUEUE_GAUGES))
 
 #: Positions in the values of a queue.
 DELIVERED, TO_DISK, DELIVERING, SCHEDULED, PAGED = 1, 7, 9, 10, 11
 
-#: diskUsage is sampled in parts of so much.
+#: Samples of diskUsage are integers: parts of 1 / `DISK_UNIT`.
 DISK_UNIT = 10_000
 
 
 class Held(NamedTuple):
-    """The message that a consumer holds longest, by its id, and what tells that it was neither settled nor refused."""
+    """The oldest unsettled message of a consumer, and its number of rejections, which rises if it is active."""
 
     message: bytes
-    rejected: int
-    since: int  # second
+    rejected: int  # messages that the consumer has rejected so far
+    since: int  # second of the first check
 
 
 class Sampled(Protocol):
@@ -83,7 +83,7 @@ class Sampled(Protocol):
 
 
 def rate_fields(rates: Sequence[str], meanings: Mapping[str, str]) -> Fields[Any]:
-    """A field ``…Rate`` for each of the rates that have a meaning, by its position among all."""
+    """A field ``…Rate`` for each rate in ``meanings``. ``rates`` are all rates, in the order of the samples."""
     return {
         f"{name}Rate": number(
             f"{meaning} Per second, mean of the last 10 seconds.",
@@ -100,34 +100,34 @@ def _rate(index: int, thing: Sampled) -> float | None:
 
 
 class Sampler:
-    """Writes the histories of a broker's things."""
+    """Samples the histories of the broker and its queues, addresses, connections and consumers."""
 
     seconds: Callable[[], float] = staticmethod(time.perf_counter)  # measures slices
     history: History | None = None  # of the broker as a whole
     _begun = 0  # ms of the steady clock at which second ``_base`` began
-    _base = 0  # the wall clock's second then
+    _base = 0  # second of the wall clock at the start
     _timer: Timer | None = None
     _round: Iterator[None] | None = None
-    _late = 1  # seconds of the round under way
-    _spent = 0.0  # seconds of work of the round under way
-    _skipped = 0  # rounds to leave out
-    _swept = 0
-    _looked = 0  # second of the last look at what consumers hold
+    _late = 1  # seconds between the last round and the current one
+    _spent = 0.0  # seconds of work in the current round
+    _skipped = 0  # number of rounds to skip
+    _swept = 0  # second of the last removal of old samples
+    _looked = 0  # second of the last check for stalled consumers
 
     def __init__(self, context: AdminContext) -> None:
         self._context = context
         self._broker = context.broker
         self.memory = HistoryMemory()
-        self._recent = HistoryMemory(((1, RATE_PERIOD + 1),))  # of consumers: for their rates only
-        self._totals = list(NOTHING)  # of all queues, also of those that are gone
+        self._recent = HistoryMemory(((1, RATE_PERIOD + 1),))  # history of consumers, only for their rates
+        self._totals = list(NOTHING)  # sums over all queues, deleted ones included
         self._by_address: dict[AddressBase, list[int]] = {}  # changes of queues in this round
-        #: the oldest unsettled message of each consumer with a backlog, at the last check
+        #: oldest unsettled message of each consumer with a backlog at the last check
         self._held: dict[Subscription, Held] = {}
 
     # ---- time
 
     def start(self) -> None:
-        """Take the counters as they are for the beginning, and sample from now on."""
+        """Start sampling. The present counters are the base of the first round."""
         clock = self._broker.clock
         clock.refresh()
         self._begun, self._base = clock.steady.now, clock.now // 1000
@@ -139,14 +139,14 @@ class Sampler:
         self._run(self._first_round())
 
     def stop(self) -> None:
-        """Sample nothing any more."""
+        """Stop sampling."""
         cancel(self._timer)
         self._timer = None
         self._round = None
         self._broker.directory.on_queue_deleted = None
 
     def stalled(self) -> Mapping[Subscription, int]:
-        """Consumers that have held a message unacknowledged for a minute while more wait; for how many seconds."""
+        """Map stalled consumers (see `STALLED`) to the age in seconds of their oldest unacknowledged message."""
         until = self.memory.second - STALLED
         return {
             consumer: STALLED + until - held.since
@@ -155,7 +155,7 @@ class Sampler:
         }
 
     def shift(self) -> int:
-        """Milliseconds by which the wall clock was set since the start, 0 where it was not."""
+        """Milliseconds by which the wall clock was adjusted since the start; less than 2 seconds count as 0."""
         clock = self._broker.clock
         clock.refresh()
         expected = self._base * 1000 + clock.steady.now - self._begun
@@ -176,7 +176,7 @@ class Sampler:
             return
         memory = self.memory
         second = self._base + (clock.steady.now - self._begun) // 1000
-        if self._round is None and second > memory.second:  # else the last round is still under way
+        if self._round is None and second > memory.second:  # else the last round still runs
             self._late = second - memory.second
             memory.sampling = self._recent.sampling = second
             self._run(self._sample_all())
@@ -239,7 +239,7 @@ class Sampler:
         memory.second = self._recent.second = memory.sampling
 
     def _new(self, memory: HistoryMemory, rates: Sequence[str], gauges: Sequence[str]) -> History:
-        """The history of a thing that is new since the last round."""
+        """The history of a thing created since the last round."""
         return History(memory, (0,) * (len(rates) + len(gauges)), len(rates), memory.sampling - self._late)
 
     def _new_address(self, address: Address) -> None:
@@ -248,7 +248,7 @@ class Sampler:
         )
 
     def _new_queue(self, queue: Queue) -> None:
-        """Take the counters of a queue as they are."""
+        """Start the history of a queue with its present counters."""
         if queue.deleted:
             return
         values = queue_values(queue, 0, 0)
@@ -287,7 +287,7 @@ class Sampler:
         self._by_address[address] = changes if known is None else list(map(add, known, changes))
 
     def _queue_deleted(self, queue: Queue) -> None:
-        """A queue goes: what it counted since the last round, and what was in it."""
+        """Count the last changes of a deleted queue, and remove its messages from the sums."""
         history, queue.history = queue.history, None
         last = NOTHING if history is None else history.last
         changes = [
@@ -299,7 +299,7 @@ class Sampler:
         self._count(queue.address, [*changes, *[-before for before in last[RATES:]]])
 
     def _sample_address(self, address: Address, of_queues: list[int] | None) -> None:
-        """``of_queues`` are the changes of its queues in this round."""
+        """Sample an address. ``of_queues`` are the changes of its queues in this round."""
         history = address.history
         own = address.routed_messages + address.unrouted_messages + address.dropped_messages
         if history is None:
@@ -344,7 +344,7 @@ class Sampler:
             history.record(values, self._late)
 
     def _look_at_consumers(self) -> Iterator[None]:
-        """Find the consumers that hold unsettled messages while their queues have pending ones."""
+        """Find the consumers with unsettled messages whose queues have pending messages."""
         held: dict[Subscription, Held] = {}
         self._looked = now = self.memory.sampling
         looked_at = 0
@@ -363,7 +363,7 @@ class Sampler:
         self._held = held
 
     def _sweep(self) -> Iterator[None]:
-        """Forget what is too old, and count the memory in use."""
+        """Remove old samples, and count the memory in use."""
         self._swept = self.memory.second
         directory = self._broker.directory
         used = 0
@@ -387,7 +387,7 @@ class Sampler:
 
 
 def _in_steps(things: Iterable[Thing], sample: Callable[[Thing], object]) -> Iterator[None]:
-    """Sample all things, so many between two checks of the time slice."""
+    """Sample all things, `ITEMS_PER_STEP` between two checks of the time slice."""
     listed = list(things)
     for start in range(0, len(listed), ITEMS_PER_STEP):
         for thing in listed[start : start + ITEMS_PER_STEP]:
@@ -396,7 +396,7 @@ def _in_steps(things: Iterable[Thing], sample: Callable[[Thing], object]) -> Ite
 
 
 def _changes(queue: Queue) -> int:
-    """A number that rises whenever something happens in a queue but a delivery or the passing of time."""
+    """A number that rises with each change of a queue, except for deliveries and due messages."""
     return (
         queue.messages_added
         + queue.messages_acknowledged
@@ -410,8 +410,8 @@ def _changes(queue: Queue) -> int:
 def queue_values(queue: Queue, delivered: int, paged: int) -> tuple[int, ...]:
     """The values of a queue's history: `QUEUE_RATES`, `QUEUE_GAUGES`.
 
-    ``delivered`` is the last value: while messages are requeued in slices they count twice for a moment. ``paged`` is
-    the value for messages that went to disk, of which there is no counter.
+    ``delivered`` is the minimum for the number of deliveries, which may fall for a moment while the broker requeues
+    messages in slices. ``paged`` is the number of paged messages: queues have no counter of them.
     """
     return (
         queue.messages_added,
@@ -430,7 +430,7 @@ def queue_values(queue: Queue, delivered: int, paged: int) -> tuple[int, ...]:
 
 
 def _of_address(address: Address, of_queues: Sequence[int]) -> tuple[int, ...]:
-    """The values of an address's history, from those of all its queues."""
+    """The values of an address's history. ``of_queues`` are the sums over its queues."""
     return (
         address.routed_messages,
         *of_queues[1:RATES],

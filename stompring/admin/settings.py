@@ -72,7 +72,7 @@ from .queues import queue_of
 
 
 class Source(StrEnum):
-    """Where a value comes from."""
+    """Source of a value."""
 
     QUEUE = "queue"
     ADDRESS_SETTING = "address-setting"
@@ -115,7 +115,7 @@ def of_address(address: Address) -> Iterator[JsonObject]:
 
 
 def of_queue(queue: Queue) -> Iterator[JsonObject]:
-    """The attributes of a queue. A queue gets values from the address-settings when it is created, and keeps them."""
+    """The attributes of a queue. A queue takes values from the address-settings only when it is created."""
     address, attributes = queue.address, queue.attributes
     # the queue of broker.xml, None for another queue
     declared = services_of(queue).configuration.addresses if attributes.configured else ()
@@ -253,7 +253,7 @@ def uses_of(plugin: PluginConfiguration, settings: tuple[AddressSettingEntry, ..
 
 
 def hooks_of(context: AdminContext, name: str, kind: type[AddressPolicy] | None) -> Iterator[JsonObject]:
-    """The hooks that a policy overrides, and others with an error, as ``timer``."""
+    """The hooks that a policy overrides, and others with recorded calls, as ``timer``."""
     recorded = context.policies.recorded
     overridden = [
         hook for hook in HOOKS if kind is not None and getattr(kind, hook) is not getattr(AddressPolicy, hook)
@@ -342,12 +342,12 @@ LEVELS = {
 }
 
 
-#: Levels before they were changed here, by the name of the logger.
+#: Levels of the changed loggers before the change, by name.
 _configured: dict[str, int] = {}
 
 
 def level_name(level: int) -> str:
-    """The least severe of `LEVELS` that a level shows."""
+    """The least severe name in `LEVELS` that a level includes."""
     return next((name for name, value in LEVELS.items() if level <= value), "error")
 
 
@@ -373,7 +373,7 @@ LOGGER_FIELDS: Fields[logging.Logger] = {
 def loggers() -> dict[str, logging.Logger]:
     """The root logger and those of `PACKAGES`, by name."""
     found = [name for name in sorted(logging.root.manager.loggerDict) if name.partition(".")[0] in PACKAGES]
-    # a package may have no lines of its own
+    # a package may have no logger yet
     return {name: logging.getLogger(None if name == ROOT else name) for name in (ROOT, *found, *PACKAGES)}
 
 

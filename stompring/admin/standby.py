@@ -1,7 +1,7 @@
-"""The HTTP listener of a broker that is not active yet: health, metrics, and 503 for everything else.
+"""The HTTP listener of a broker that is not active yet: health, metrics, and 503 for all other requests.
 
-A load balancer that asks ``/health/ready`` sends clients to another broker. Each connection gets one answer and is
-closed, so that the next request reaches the broker that has become active meanwhile.
+A load balancer that checks ``/health/ready`` sends clients to another broker. Each connection is closed after one
+answer, so that the next request reaches the site of the active broker after a takeover.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StandbyContext:
     configuration: BrokerConfiguration
     security: Security | None
     node: Node | None  # of the replicated log; None while this broker waits for a lock
-    reason: str  # what the broker waits for
+    reason: str  # why the broker waits
 
     @property
     def acceptor_names(self) -> list[str]:
@@ -66,7 +66,7 @@ def live() -> Answer:
 
 
 def ready(context: StandbyContext, *, recovering: bool = False) -> Answer:
-    """The answer of ``/health/ready``: never ready, with the members that an active broker's answer has."""
+    """The answer of ``/health/ready``: never ready, with the members of an active broker's answer."""
     return json_answer(
         {
             "status": "RECOVERING" if recovering else "STANDBY",
@@ -85,7 +85,7 @@ def ready(context: StandbyContext, *, recovering: bool = False) -> Answer:
 
 
 def recovering_problem() -> Problem:
-    """The answer to everything but health while the broker recovers to become active."""
+    """The answer to all requests except health while the broker recovers to become active."""
     return Problem(503, "This broker is recovering to become active", role=ACTIVE)
 
 
@@ -97,13 +97,13 @@ class StandbyResponder(Responder):
         self._context = context
 
     def handle(self) -> None:
-        """Answer at once, or after the login is checked."""
+        """Answer at once, or after the check of the login."""
         path = self._request.path.decode("latin-1")
         maybeDeferred(self._answer, path).addErrback(self._error_answer).addCallback(self._write)
 
     def _answer(self, path: str) -> Deferred[Answer]:
         self._check_site(str(getattr(self._request.getHost(), "host", "")))
-        if path != PAGE:  # that of the console, which a link of another site may open
+        if path != PAGE:  # a link of another site may open the console
             check_fetch_site(self._header("sec-fetch-site"))
         if self._method not in READ_METHODS or path not in (LIVE, READY, METRICS, HA):
             raise Problem(503, f"This broker is a standby: {self._context.reason}", role=STANDBY)
@@ -144,7 +144,6 @@ class StandbyChannel(AdminChannel):
     """One connection with one request."""
 
     def checkPersistence(self, request: Any, version: bytes) -> bool:
-        """The connection is closed after the answer."""
         request.responseHeaders.setRawHeaders(b"connection", [b"close"])
         return False
 
@@ -164,13 +163,13 @@ class StandbySite(AdminSite):
         self._channels: list[StandbyChannel] = []
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        """A channel, closed by `close`."""
+        """Create a channel, which `close` closes."""
         channel = super().buildProtocol(addr)
         self._channels = [*(each for each in self._channels if each.transport is not None), channel]
         return channel
 
     def close(self) -> None:
-        """Close the connections that are open."""
+        """Close all open connections."""
         for channel in self._channels:
             abort = getattr(channel.transport, "abortConnection", None)
             if abort is not None:

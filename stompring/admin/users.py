@@ -2,7 +2,7 @@
 
 ``/api/v1/users`` and ``/api/v1/roles``: users, passwords and roles, in the files that ``stompring user`` edits.
 
-``/api/v1/whoami``, ``/api/v1/permissions`` and ``/api/v1/security-settings``: who may do what, and by which rule.
+``/api/v1/whoami``, ``/api/v1/permissions`` and ``/api/v1/security-settings``: permissions of users, and their rules.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def security_of(call: Call) -> Security:
 
 
 def edit(call: Call, change: Callable[[UserFiles], None]) -> Steps:
-    """Run a change in a thread. Raises `Refused` for whatever prevents it."""
+    """Run a change in a thread. Raises `Refused` with the reason if it fails."""
     try:
         yield from awaited(security_of(call).edit_users(change))
     except InvalidUser as fault:
@@ -152,7 +152,7 @@ SECRET = frozenset(("password",))
 USER = object_of("User", FIELDS)
 
 
-# ---- may a user do something, and why
+# ---- permissions of a user, and their reasons
 
 
 def decisions(
@@ -161,7 +161,7 @@ def decisions(
     """The permissions of a user on an address or a queue as JSON, each with its reason."""
     rules, roles = security.authority.permissions, security.authority.roles_of(user)
     manages = rules.allows(roles, MANAGE, MANAGEMENT)
-    # without view on the broker the caller learns of no role of others
+    # a caller without view on the broker must not learn the roles of others
     sees_all = any(call.authorizer.allows(permission, MANAGEMENT) for permission in (MANAGE, VIEW))
     for permission in PermissionType:
         decision = rules.decide(roles, permission, address, queue)
