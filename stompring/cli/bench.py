@@ -43,36 +43,36 @@ from .output import (
     warn,
 )
 
-#: The beginning of each body: monotonic ns at which it was sent, and the number of the run.
+#: The beginning of each body: time of its SEND in monotonic ns, and the number of the run.
 STAMP = struct.Struct("<qQ")
 
-#: Destinations of which each consumer receives every message.
+#: Prefixes of topics: each consumer receives every message.
 TOPICS = ("/topic/", "topic/")
 
-#: Bytes and messages that a producer writes at once.
+#: Maximum number of bytes, and of messages, in one write of a producer.
 BATCH, MOST_AT_ONCE = 1 << 16, 500
 
-#: Seconds without a message after which what is missing does not come any more: where a consumer cannot know how many
-#: are missing, and where it can.
+#: Seconds without a message after which a consumer ends: if it does not know the number of its messages, and if some
+#: are missing.
 IDLE, STALLED = 2.0, 10.0
 
-#: Seconds that all clients may take to connect and subscribe.
+#: Time limit in seconds for all clients to connect and subscribe.
 START = 60.0
 
-#: Errors of clients that take too long, for their number and the seconds.
+#: Errors about slow clients: their number and the time limit are inserted.
 SILENT, LATE = "a client does not answer for {1:g} s", "{0} clients do not finish within {1:g} s"
 
-#: Clients of one run: each is a process.
+#: Maximum number of clients of one run: each is a process.
 MAX_CLIENTS = 256
 
-#: Share of a processor above which a client itself was the limit.
+#: Share of a processor above which the client, not the broker, limited the result.
 SATURATED = 0.9
 
 _fork = multiprocessing.get_context("fork")
 
 
 class Case(NamedTuple):
-    """One run. ``receipts``: every n-th message asks for one, 0: none. ``window``: messages without one at any time."""
+    """One run. ``receipts``: every n-th message requests one, 0: none. ``window``: maximum of unconfirmed messages."""
 
     producers: int
     consumers: int
@@ -85,7 +85,7 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What all runs have in common. ``count`` is of each producer, None: until ``duration`` is over."""
+    """The settings of all runs. ``count``: messages per producer, None: send for ``duration`` seconds."""
 
     destination: str
     duration: float
@@ -97,17 +97,17 @@ class Plan:
 
 @dataclass
 class Counts:
-    """What one client, or all of a kind, did: ``messages`` within the measured time, ``total`` with the warm-up."""
+    """Results of one client, or the sums of several: ``messages`` in the measured time, ``total`` with the warm-up."""
 
     messages: int = 0
     total: int = 0
     begin: float = 0.0  # monotonic s
     end: float = 0.0
     busy: float = 0.0  # share of a processor
-    times: Counter[int] = field(default_factory=Counter)  # ns, rounded: of messages or receipts
+    times: Counter[int] = field(default_factory=Counter)  # latencies of messages or receipts in ns, rounded
 
     def add(self, other: Counts) -> None:
-        """Sum up."""
+        """Add the results of another client."""
         self.messages += other.messages
         self.total += other.total
         self.begin = min(self.begin or other.begin, other.begin)
@@ -122,7 +122,7 @@ class Counts:
 
 
 def _list(parse: Callable[[str], Any], values: str = "", pattern: str = ".*") -> Parsed:
-    """Several values, separated by commas. ``values`` says which there are, ``pattern`` is that of each."""
+    """The type of a comma-separated list. ``values`` describes the values, ``pattern`` matches each of them."""
 
     def values_of(text: str) -> tuple[Any, ...]:
         parts = list(map(str.strip, text.split(",")))
@@ -135,7 +135,7 @@ def _list(parse: Callable[[str], Any], values: str = "", pattern: str = ".*") ->
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``100``, ``1k``, ``64KiB``, ``1M``. Raises `ValueError`."""
+    """Parse a size: ``100``, ``1k``, ``64KiB``, ``1M``. Raises `ValueError`."""
     found = re.fullmatch(r"([0-9]{1,9})\s*([kKmM]?)(?:i?[bB])?", text)
     size = int(found[1]) * {"": 1, "k": 1024, "m": 1024**2}[found[2].lower()] if found else 0
     if not STAMP.size <= size <= 1 << 28:
@@ -249,7 +249,7 @@ def bench(
 
 
 def run_case(endpoint: Endpoint, plan: Plan, case: Case, interrupts: Interrupts) -> JsonObject:
-    """One run, as a row of the report. Raises `CommandFailed`, and `WaitInterrupted` at SIGINT."""
+    """Run a case, and return a row of the report. Raises `CommandFailed`, and `WaitInterrupted` at SIGINT."""
     run = secrets.randbits(64)
     with clients(
         [_consume] * case.consumers + [_produce] * case.producers, (endpoint, plan, case, run)
@@ -293,7 +293,7 @@ Work = Callable[[Pipe, Endpoint, Plan, Case, int], None]
 
 @contextmanager
 def clients(kinds: Sequence[Work], arguments: tuple[Any, ...]) -> Iterator[list[Pipe]]:
-    """A process for each client, with a pipe to it. All of them have ended on return."""
+    """Start a process with a pipe for each client. All processes have ended when the context ends."""
     started: list[BaseProcess] = []
     pipes: list[Pipe] = []
     sys.stdout.flush()
@@ -320,7 +320,7 @@ def clients(kinds: Sequence[Work], arguments: tuple[Any, ...]) -> Iterator[list[
 
 
 def _client(work: Work, pipe: Pipe, others: Sequence[Pipe], arguments: tuple[Any, ...]) -> None:
-    """A process: errors go to the command as `CommandFailed`."""
+    """Run a client in its process. Sends errors to the command as `CommandFailed`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in others:
         other.close()
@@ -338,9 +338,10 @@ def _client(work: Work, pipe: Pipe, others: Sequence[Pipe], arguments: tuple[Any
 def _answers(
     pipes: Iterable[Pipe], interrupts: Interrupts, patience: float, late: str = LATE
 ) -> Iterator[Any]:
-    """What each client sends next, as it comes: an error of any of them ends the run at once.
+    """Yield the next message of each client's pipe as it arrives.
 
-    Raises `CommandFailed`, with the text ``late`` if they take too long, and `WaitInterrupted`.
+    Raises `CommandFailed` for an error of a client, and with the text ``late`` after ``patience`` seconds;
+    `WaitInterrupted`.
     """
     left = list(pipes)
     deadline = time.monotonic() + patience
@@ -374,7 +375,7 @@ def _produce(pipe: Pipe, endpoint: Endpoint, plan: Plan, case: Case, run: int) -
 
 @dataclass
 class Producer:
-    """Sends until the count or the time is over, in batches that are written at once."""
+    """Sends messages in batches, until the count or the end of the time."""
 
     connection: Connection
     plan: Plan
@@ -392,7 +393,7 @@ class Producer:
         self._after = whole[end - case.size + STAMP.size :]
         most = case.window if case.receipts else MOST_AT_ONCE
         self._batch = max(1, min(BATCH // (len(self._before) + case.size), MOST_AT_ONCE, most))
-        self._unconfirmed: list[tuple[int, int]] = []  # messages up to a receipt, and ns of its request
+        self._unconfirmed: list[tuple[int, int]] = []  # messages up to a receipt, ns of its request
         self._confirmed = self._sent = 0
         self._times = array("q")
 
@@ -410,7 +411,7 @@ class Producer:
         self._settle()
         ended = time.monotonic()
         busy = (time.process_time() - cpu) / max(ended - started, 1e-9)
-        # a receipt at the very end: the broker has everything when the consumers learn the number
+        # waits for a receipt: the broker has all messages before the consumers get their number
         self.connection.ask("SEND", self._fields, STAMP.pack(time.monotonic_ns(), 0) + bytes(8))
         return Counts(self._sent - warm, self._sent, started, ended, busy, rounded(self._times))
 
@@ -468,7 +469,7 @@ def _consume(pipe: Pipe, endpoint: Endpoint, plan: Plan, case: Case, run: int) -
     with Connection(endpoint) as connection:
         connection.ask("SUBSCRIBE", [("id", "0"), ("destination", plan.destination), ("ack", case.ack)])
         pipe.send(None)
-        # on a queue with several consumers none of them knows its share
+        # a consumer of a shared queue does not know its number of messages
         alone = case.consumers == 1 or plan.destination.startswith(TOPICS)
         pipe.send(_receive(pipe, connection, case.ack, run, alone))
         with suppress(*FAILURES):
@@ -477,7 +478,7 @@ def _consume(pipe: Pipe, endpoint: Endpoint, plan: Plan, case: Case, run: int) -
 
 
 def _receive(pipe: Pipe, connection: Connection, mode: str, run: int, alone: bool) -> Counts:
-    """Receive until the producers are done and nothing comes any more; ``alone``: until everything has come."""
+    """Receive until `IDLE` seconds after the last message; if ``alone``, until all messages have arrived."""
     unpack, length = STAMP.unpack_from, STAMP.size
     begin_ns, times, counts = sys.maxsize, array("q"), Counts()
     cpu, finished, last = 0.0, False, time.monotonic()
@@ -491,7 +492,7 @@ def _receive(pipe: Pipe, connection: Connection, mode: str, run: int, alone: boo
                 if len(body) < length:
                     continue
                 sent, number = unpack(body)
-                if number != run:  # of an earlier run
+                if number != run:  # message of an earlier run
                     continue
                 counts.total += 1
                 if sent >= begin_ns:
@@ -529,12 +530,12 @@ def _settle(connection: Connection, mode: str, messages: Sequence[tuple[Any, byt
 
 
 def rounded(times: Iterable[int]) -> Counter[int]:
-    """How often each time occurs, with a precision of 1 %."""
+    """The number of occurrences of each time, rounded to 1 %."""
     return Counter(value >> (shift := max(0, value.bit_length() - 7)) << shift for value in times)
 
 
 def percentiles(times: Mapping[int, int]) -> dict[str, float] | None:
-    """p50, p95, p99 and max in milliseconds; None without any."""
+    """p50, p95, p99 and max in milliseconds; None without times."""
     if not times:
         return None
     values = sorted(times)
@@ -588,7 +589,7 @@ def _print_row(row: Values, first: bool) -> None:
 
 
 def milliseconds(value: float | None) -> str:
-    """Three digits or so."""
+    """Format milliseconds with about three digits."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
@@ -598,7 +599,7 @@ def milliseconds(value: float | None) -> str:
 
 
 def ceiling_of(size: int, seconds: float) -> JsonObject:
-    """Messages per second of one producer to a peer that reads and discards, and of one consumer of ready frames."""
+    """Messages per second of one producer to a peer that discards them, and of one consumer of prepared frames."""
     plan = Plan("/queue/stompring.bench", seconds, None, 0.0, None)
     row: JsonObject = {"size": size}
     for name, work, peer in (("send", _produce, _discard), ("receive", _consume, _supply)):
@@ -624,7 +625,7 @@ def ceiling_of(size: int, seconds: float) -> JsonObject:
 
 
 def _discard(listener: socket.socket, size: int) -> None:
-    """A peer that reads and forgets, but for the frame that asks for a receipt at the end."""
+    """A peer that discards all frames, and answers the last one with its receipt."""
     peer, _ = listener.accept()
     peer.recv(BATCH)
     peer.sendall(b"CONNECTED\nversion:1.2\n\n\0")
@@ -635,7 +636,7 @@ def _discard(listener: socket.socket, size: int) -> None:
 
 
 def _supply(listener: socket.socket, size: int) -> None:
-    """A peer that sends the same MESSAGE frames again and again."""
+    """A peer that sends the same MESSAGE frames repeatedly."""
     peer, _ = listener.accept()
     peer.recv(BATCH)
     peer.sendall(b"CONNECTED\nversion:1.2\n\n\0")

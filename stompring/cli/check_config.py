@@ -124,14 +124,14 @@ def refuse_ignored(configuration: BrokerConfiguration) -> None:
     assert configuration.file is not None
     faults = Faults(configuration.file)
     for each in configuration.ignored:
-        # a name with a warning says itself what happens
+        # the reason of a setting with a warning describes its effect
         what = each.name if each.is_warning else f"{each.name} has no effect here"
         faults.add(each.line, f"{what}: {each.reason}")
     faults.raise_if_any()
 
 
 def acceptors(configuration: BrokerConfiguration) -> list[StompAcceptor | HttpAcceptor]:
-    """All acceptors, those of STOMP first."""
+    """All acceptors, STOMP acceptors first."""
     return [*configuration.stomp_acceptors, *configuration.http_acceptors]
 
 
@@ -205,7 +205,7 @@ def check_queues(configuration: BrokerConfiguration) -> None:
 
 
 def rings_by_default(configuration: BrokerConfiguration) -> Iterator[str]:
-    """A warning for each declared queue that is a ring here and none in Artemis: it would lose messages."""
+    """A warning for each declared queue that is a ring only here, not in Artemis: it would lose messages."""
     repository = SettingsRepository.of(configuration)
     for address in configuration.addresses:
         size = repository.lookup(address.name).default_ring_size
@@ -219,7 +219,7 @@ def rings_by_default(configuration: BrokerConfiguration) -> Iterator[str]:
 
 
 def check_ports(configuration: BrokerConfiguration) -> list[str]:
-    """Listen on all acceptors for a moment. Returns a line for each port in use; raises `ConfigurationError`."""
+    """Try to listen on all acceptors. Returns a line for each port in use; raises `ConfigurationError`."""
     in_use: list[str] = []
     used: dict[tuple[str, int], str] = {}
     with ExitStack() as opened:
@@ -262,7 +262,7 @@ def listen_fault(acceptor: StompAcceptor | HttpAcceptor, opened: ExitStack) -> O
 
 
 def is_in_use(configuration: BrokerConfiguration, data: str | None) -> bool:
-    """Whether a broker runs with the data directory: probably one with this configuration, whose ports are in use."""
+    """Whether a broker runs with the data directory: then the ports are probably in use by this broker."""
     return configuration.persistence_enabled and is_locked(data_directory(configuration, data).root)
 
 

@@ -1,6 +1,6 @@
-"""Brokers by name, in the file contexts.json: their URLs, users and certificates; and the password of a user.
+"""``stompring context``, and ``stompring completion bash|zsh|fish``.
 
-``stompring context``, and ``stompring completion bash|zsh|fish``.
+The file contexts.json stores brokers by name: their URLs, users and certificates.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .output import (
 
 
 def context_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Completes names of contexts."""
+    """Return the names of contexts that complete ``incomplete``."""
 
     try:
         return [name for name in sorted(Contexts.read().contexts) if name.startswith(incomplete)]
@@ -55,7 +55,7 @@ def check_name(name: str) -> None:
 
 
 class Context(NamedTuple):
-    """One broker. None: not set, the default holds."""
+    """One broker. None: not set, the default applies."""
 
     server: str | None = None
     broker: str | None = None
@@ -64,7 +64,7 @@ class Context(NamedTuple):
     ca: str | None = None
 
     def given(self) -> dict[str, str]:
-        """What is set."""
+        """The values that are set, by name."""
         return without_none(self._asdict())
 
 
@@ -87,7 +87,7 @@ class Contexts:
 
     @classmethod
     def read(cls) -> Contexts:
-        """The file; empty if there is none. Raises `CommandFailed`."""
+        """Read the file; a missing file is empty. Raises `CommandFailed`."""
         file = contexts_file()
         try:
             text = file.read_text(encoding="utf-8")
@@ -152,10 +152,10 @@ def write_private(file: Path, text: str) -> None:
 
 
 def selected(name: str | None, address: str, given: str | None) -> Context:
-    """The context in use: named, or the current one, or an empty one.
+    """The context with a name, else the current one, else an empty one.
 
-    ``address`` is ``server`` or ``broker``, ``given`` its value from an option or the environment. The current context
-    is not used for another address than its own: its password must not be sent elsewhere.
+    ``address`` is ``server`` or ``broker``, ``given`` its value from an option or the environment. If ``given`` differs
+    from the address of the current context, the context is not used: its password must not be sent elsewhere.
     """
     contexts = Contexts.read()
     if name is not None:
@@ -170,9 +170,9 @@ PASSWORD_VARIABLE = "STOMPRING_PASSWORD"  # nosec B105 - the name of a variable
 def password_for(
     user: str, found: Context, prompt: bool = True, variable: str = PASSWORD_VARIABLE
 ) -> str | None:
-    """The password of a user: the environment variable, the context's file if it is that of this user, or a prompt.
+    """The password of a user: from the environment variable, the password file of the user's context, or a prompt.
 
-    None where there is none and no terminal, or ``prompt`` is false. Raises `CommandFailed` for an unreadable file.
+    None without these, without a terminal, or if ``prompt`` is false. Raises `CommandFailed` for an unreadable file.
     """
     password = os.environ.get(variable)
     if password is not None:
@@ -185,7 +185,7 @@ def password_for(
 
 
 def read_password(file: Path) -> str:
-    """A password file: its text without the final line end. Raises `CommandFailed`."""
+    """Read a password file without the final line end. Raises `CommandFailed`."""
     try:
         return file.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
     except (OSError, UnicodeDecodeError) as fault:
@@ -196,7 +196,7 @@ DEFAULT_SERVER = "http://127.0.0.1:8161"
 
 
 def parse_server(url: str) -> str:
-    """The URL of a management API with its port; ``HOST`` and ``HOST:PORT`` are http. Raises `click.UsageError`."""
+    """The URL of a management API with its port; ``HOST`` and ``HOST:PORT`` mean http. Raises `click.UsageError`."""
     example = f"such as {DEFAULT_SERVER} or https://broker.example.com:8161"
     whole = url if "://" in url else f"http://{url}"
     try:
@@ -233,7 +233,7 @@ def completion(shell: str = argument(exact=("bash", "zsh", "fish"))) -> None:
       eval "$(stompring completion zsh)"                                      # in ~/.zshrc
       stompring completion fish > ~/.config/fish/completions/stompring.fish
     """
-    # Here and not above: it makes every other command slower to start.
+    # imported here to start the other commands faster
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)

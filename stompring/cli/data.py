@@ -30,7 +30,7 @@ from .output import (
 if TYPE_CHECKING:
     from stompring.store.verification import Summary
 
-# Imported in the functions: the store, which makes help and the other commands slow to start.
+# The functions import the store, because it makes help and the other commands slow to start.
 
 
 @click.group()
@@ -51,7 +51,7 @@ DATA = option("DIR", "The data directory, as for 'stompring run'.")
 
 
 def configuration(config: str | None, data: str | None) -> BrokerConfiguration:
-    """The configuration that is meant; an empty one where a data directory is named and no broker.xml."""
+    """The configuration in broker.xml; an empty one if the options only name a data directory."""
     if config is None and data is not None:
         return BrokerConfiguration()
     return read_broker_xml(existing(config))
@@ -89,7 +89,7 @@ def print_data(directory: DataDirectory = the_directory, as_json: bool = JSON_OB
 
 
 def lines(summary: Summary) -> Iterator[str]:
-    """The same as text."""
+    """Format a summary as lines of text."""
     yield f"{summary.root}: {counted(summary.messages, 'message', str)}, {counted(len(summary.queues), 'queue', str)}"
     if summary.running:
         yield "a broker is running: this is a snapshot"
@@ -149,7 +149,7 @@ def lines(summary: Summary) -> Iterator[str]:
         yield f"set aside because of damage: {path}"
 
 
-#: Values of queue options that are not shown.
+#: Default values of queue options, which are not shown.
 DEFAULTS = {camel_case(name): value for name, value in queue_defaults().items()}
 
 
@@ -173,7 +173,7 @@ def _flags(address: object) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """Columns as wide as they must be; numbers to the right. Nothing where there are no rows."""
+    """Format a table with numbers aligned to the right; empty without rows."""
     if not rows:
         return
     texts = [[str(cell) for cell in row] for row in rows]

@@ -1,11 +1,11 @@
 """``stompring data import``: into a stopped broker or a running one.
 
-Into the data directory of a stopped broker through the broker's own store and without its listeners: everything is
-restored, delivery counts, due times, senders and timestamps. What does not fit into the configured memory is paged, as
-in a running broker.
+`OfflineImport` writes into the data directory of a stopped broker, with the broker's own store and without its
+listeners. It restores all properties, including delivery counts, due times, senders and timestamps, and pages the
+messages that exceed the configured memory, as a running broker does.
 
-Into a running broker queues over HTTP, messages over STOMP. STOMP cannot carry everything: the time a message was sent
-and its sender, its delivery count, and that several queues share one message are lost.
+`OnlineImport` creates queues of a running broker over HTTP, and sends messages over STOMP. STOMP cannot transfer the
+time and the sender of a message, its delivery count, and that several queues share one message.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ ExportFile = ExportReader | ArtemisExportReader
 
 
 def transfer(file: ExportFile, receiver: OfflineImport | OnlineImport) -> tuple[int, int]:
-    """Bring in all that is in a file; returns how many messages it has, and how many of them had come before.
+    """Import a file. Returns its number of messages, and the number of messages that an earlier import had imported.
 
     Raises `InvalidExport` with file and line.
     """
@@ -123,7 +123,7 @@ def transfer(file: ExportFile, receiver: OfflineImport | OnlineImport) -> tuple[
 
 
 def check_address(queue: PortableQueue | DeclaredQueue, address: str) -> None:
-    """Raise `CommandFailed` if a queue of the broker has another address than in a file."""
+    """Raise `CommandFailed` if a queue of the broker has another address than in the file."""
     if address != queue.address:
         raise CommandFailed(
             f"queue {queue.name} is bound to address {address} in the broker, not to {queue.address}"
@@ -131,7 +131,7 @@ def check_address(queue: PortableQueue | DeclaredQueue, address: str) -> None:
 
 
 def check_declared(queue: DeclaredQueue, address: str, routing_type: str) -> None:
-    """Whether a queue of the broker can take the messages of one in a file. Raises `CommandFailed`."""
+    """Raise `CommandFailed` if a queue of the broker has another address or routing type than in the file."""
     check_address(queue, address)
     if routing_type != queue.routing_type:
         raise CommandFailed(
@@ -139,14 +139,14 @@ def check_declared(queue: DeclaredQueue, address: str, routing_type: str) -> Non
         )
 
 
-#: Seconds that the broker may take for anything. A full address may hold an import up, but not for ever.
+#: Time limit in seconds for each answer of the broker: a full address must not delay an import without limit.
 TIMEOUT = 300.0
 
 
-#: Messages beyond that are paged, as under a `global-max-size`: a file of any size can be imported.
+#: Maximum memory of messages in bytes. Further messages are paged, as with a `global-max-size`.
 MOST_MEMORY = 256 * 1024 * 1024
 
-#: The id of duplicate detection, and what only a copy has that the broker made.
+#: Header of duplicate detection, and a header that only copies made by the broker have.
 DUPLICATE_ID, ORIGIN = b"_AMQ_DUPL_ID", b"_AMQ_ORIG_ADDRESS"
 
 
@@ -170,7 +170,7 @@ class OfflineReactor(sched.scheduler):
 
 
 class InlineDisk:
-    """Carries out each job at once, in this thread, and reports its result in the next turn. See `store.files.Disk`."""
+    """Implements `store.files.Disk`: runs each job at once in this thread, and reports its result in the next turn."""
 
     def __init__(self, reactor: OfflineReactor) -> None:
         self._reactor = reactor
@@ -184,7 +184,7 @@ class InlineDisk:
         self._reactor.callLater(0, done, result)
 
 
-#: Attributes that cannot be changed once a queue is there.
+#: Attributes of an existing queue that cannot be changed.
 IMMUTABLE = (
     "routing_type",
     *(row.name for row in options_of(QueueConfiguration) if row.http == model.CREATE_ONLY),
@@ -192,9 +192,9 @@ IMMUTABLE = (
 
 
 class OfflineImport:
-    """Takes in what an import finds in its file. ``begin`` first, then everything in the order of the file.
+    """Imports addresses, queues and messages into a data directory: after ``begin``, in the order of the file.
 
-    Raises `StoreError` where a broker runs on the directory.
+    Raises `StoreError` if a broker runs on the directory.
     """
 
     most_messages, most_bytes = 5000, 4 * 1024 * 1024
@@ -213,7 +213,7 @@ class OfflineImport:
             identity = self._lock.identity(directory.journal)
             storage = Durable(configuration, directory.journal, disk, reactor, identity=identity)
             broker = Broker(configuration, reactor, Policies(), storage)
-            # as `server.persistence` does for a broker that runs
+            # as `server.persistence` does for a running broker
             paging = storage.pages = Paging(
                 storage.journal, storage.writer, disk, broker.clock, directory.paging, purge=True
             )
@@ -235,7 +235,7 @@ class OfflineImport:
         self._elsewhere: dict[str, Address] = {}
 
     def close(self) -> None:
-        """Leave the directory as a broker would that stops."""
+        """Close the directory as a stopping broker does."""
         try:
             self._paging.stop()
             self._broker.stop()
@@ -245,7 +245,7 @@ class OfflineImport:
     # ---- the file
 
     def begin(self, marker: str) -> int:
-        """How many messages of this file have come already."""
+        """Return the number of messages of this file that an earlier import has imported."""
         self._name, self._note = marker, crc32(marker.encode())
         note = self._storage.notes.get(self._note, {})
         if note.get("import") != marker:
@@ -255,7 +255,7 @@ class OfflineImport:
         return int(note.get("done", 0))
 
     def address(self, address: PortableAddress) -> None:
-        """Make an address, or give one that is there the routing types it lacks. Raises `Refused`."""
+        """Create an address, or add missing routing types to an existing one. Raises `Refused`."""
         directory = self._broker.directory
         live = directory.addresses.get(address.name)
         if live is None:
@@ -269,7 +269,7 @@ class OfflineImport:
         directory.update_address(live, live.routing_types | address.routing_types)
 
     def queue(self, queue: PortableQueue) -> None:
-        """Make a queue, or give one that is there the same attributes. Raises `Refused`, `CommandFailed`."""
+        """Create a queue, or set the attributes of an existing one. Raises `Refused`, `CommandFailed`."""
         live = self._queue(queue, attributes_of(queue.attributes))
         configured = queue.as_configured
         live.as_configured = None if configured is None else attributes_of(configured)
@@ -306,10 +306,7 @@ class OfflineImport:
         )
 
     def declare(self, queue: DeclaredQueue) -> None:
-        """Make a queue as broker.xml describes it, or with defaults; one that is there stays as it is.
-
-        Raises `Refused`, `CommandFailed`.
-        """
+        """Create a queue as in broker.xml, or with defaults, unless it exists. Raises `Refused`, `CommandFailed`."""
         directory = self._broker.directory
         live = directory.queues.get(queue.name)
         if live is not None:
@@ -323,7 +320,7 @@ class OfflineImport:
         directory.create_queue(made)
 
     def message(self, message: PortableMessage) -> None:
-        """A message to come with the next `commit`."""
+        """Add a message to the next `commit`."""
         for place in message.places:
             if place.queue not in self._broker.directory.queues:
                 raise CommandFailed(
@@ -336,7 +333,7 @@ class OfflineImport:
         address = directory.addresses.get(message.address) or self._gone(message.address)
         copy = message.message(self._broker.next_message_number(), address)
         places = [(directory.queues[place.queue], place) for place in message.places]
-        # as in a running broker, a message with a schedule of its own in one of its queues is not paged
+        # as in a running broker, a message that recurs, or is due at different times in its queues, is not paged
         in_memory = any(queue.in_memory_only or place.recurrence for queue, place in places)
         pages = None if in_memory or len({place.due for place in message.places}) > 1 else pages_for(address)
         if pages:
@@ -345,7 +342,7 @@ class OfflineImport:
             self._enqueue_copy(copy, places)
         identifier = copy.header(DUPLICATE_ID)
         if identifier and len(identifier) <= MAX_NAME and copy.header(ORIGIN) is None:
-            # a producer that sends its message again after the import has sent a duplicate
+            # detects the duplicate if the producer sends its message again after the import
             if not address.deleted and cache_size(address) and not is_known(address, identifier):
                 add_id(address, identifier, persisted=is_persisted(address, True))
 
@@ -379,7 +376,7 @@ class OfflineImport:
             sum(queue.trim())
 
     def _gone(self, name: str) -> Address:
-        """An address that is not there any more, of a message in the queue of a wildcard address."""
+        """A deleted address, for its messages in queues of wildcard addresses."""
         if name not in self._elsewhere:
             directory = self._broker.directory
             address = Address(name, frozenset(), directory.settings.lookup(name), directory.broker)
@@ -390,9 +387,9 @@ class OfflineImport:
     # ---- safety
 
     def commit(self, done: int) -> None:
-        """Everything since the last time counts, and with it that ``done`` messages of the file have come.
+        """Store the messages since the last commit, and ``done``, the number of imported messages of the file.
 
-        All of it is told in one turn, as one transaction: where this process dies, all of it is there or nothing.
+        It is one transaction: after a crash of this process all of its changes are in the store or none.
         """
         self._storage.begin()
         for message in self._batch:
@@ -403,7 +400,7 @@ class OfflineImport:
         self.settle()
 
     def settle(self) -> None:
-        """Wait until all of it is safe."""
+        """Wait until all changes are synced."""
         safe: list[bool] = []
         self._storage.writer.when_synced(lambda: safe.append(True))
         self._reactor.turn()
@@ -414,7 +411,7 @@ class OfflineImport:
             self._reactor.turn()
 
     def finish(self) -> None:
-        """The import is complete and reported. That it is stays noted: the same file is not imported twice."""
+        """Record the complete import, so that the same file is not imported twice."""
         self._storage.store_value(self._note, {"import": self._name, "complete": True})
         self.settle()
 
@@ -422,14 +419,14 @@ class OfflineImport:
 Places = list[tuple[Queue, QueueEntry]]
 
 
-#: Fields of a queue that the HTTP interface takes in POST and PATCH, and those that it takes in POST only.
+#: Fields of a queue that the HTTP interface accepts in POST and PATCH, and the fields for POST only.
 CHANGEABLE = (
     *(row.json_name for row in options_of(QueueConfiguration) if row.http == model.CHANGEABLE),
     "paused",
 )
 IMMUTABLE_VALUES = tuple(map(camel_case, IMMUTABLE))
 
-#: Headers that a message has of itself, or that mean something else in a SEND.
+#: Headers that the broker sets, or that mean something else in a SEND.
 NOT_SENT = {
     b"_AMQ_DUPL_ID",
     b"content-length",
@@ -445,16 +442,16 @@ NOT_SENT = {
 #: Seconds to wait for the end of an earlier import of the same file.
 EARLIER_IMPORT_TIMEOUT = 10.0
 
-#: Transactions that may be under way before the first of them is known to be safe.
+#: Maximum number of transactions without a receipt.
 MAX_UNCONFIRMED = 8
 
 
-#: What `OnlineImport.commit` writes.
+#: The body of the message that `OnlineImport.commit` sends.
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class OnlineImport:
-    """Takes in what an import finds in its file. ``begin`` first, then everything in the order of the file."""
+    """Imports addresses, queues and messages into a running broker: after ``begin``, in the order of the file."""
 
     most_messages, most_bytes = 500, 1024 * 1024
 
@@ -462,10 +459,10 @@ class OnlineImport:
         self._remote = remote
         self._endpoint = endpoint
         self._open = ExitStack()
-        self._frames: list[bytes] = []  # of the transaction that is open
+        self._frames: list[bytes] = []  # of the open transaction
         self._types: dict[str, str] = {}  # routing types of queues
         self._transactions = 0
-        self._transaction = (b"transaction", b"")  # the header of the transaction that is open
+        self._transaction = (b"transaction", b"")  # header of the open transaction
 
     def close(self) -> None:
         """Close the connections to the broker."""
@@ -473,26 +470,26 @@ class OnlineImport:
         self._open.close()
 
     def _ask(self, method: str, *path: str, body: Values | None = None, **query: object) -> Any:
-        """The answer of the management API. Raises `CommandFailed` with the broker's own words."""
+        """The answer of the management API. Raises `CommandFailed` with the text of the broker."""
         try:
             return self._remote.call(method, path, body, query)
         except ApiError as fault:
             raise CommandFailed(f"broker rejected {method} {'/'.join(path)}: {fault.message}") from None
-        except CommandFailed as fault:  # its hint is about options of other commands
+        except CommandFailed as fault:  # drops its hint, which names options of other commands
             reason = fault.message.partition(";")[0]
             raise CommandFailed(f"cannot connect to the management API: {reason}") from None
 
     def begin(self, marker: str) -> int:
-        """How many messages of this file have come already: what the queue ``marker`` says, which is made here."""
+        """Return the number of messages of this file that are imported already. Creates the queue ``marker`` for it."""
         self._marker = marker
-        # messages that an earlier import of this file is still sending would come too late to be counted
+        # waits for the end of an earlier import, whose late messages would not be counted
         deadline = time.monotonic() + EARLIER_IMPORT_TIMEOUT
         while self._ask("GET", "connections", clientID=marker)["count"]:
             if time.monotonic() > deadline:
                 raise CommandFailed("another import of this file is in progress")
             time.sleep(0.1)
         self._stomp = self._open.enter_context(Connection(replace(self._endpoint, client_id=marker)))
-        # those that were there before
+        # the existing ones
         self._addresses, self._queues = (
             {each["name"]: each for each in self._remote.pages(kind)["data"]}
             for kind in ("addresses", "queues")
@@ -508,7 +505,7 @@ class OnlineImport:
         return max((int(each["body"]) for each in found if _NUMBER.fullmatch(each["body"])), default=0)
 
     def address(self, address: PortableAddress) -> None:
-        """Make an address, or give one that is there the routing types it lacks."""
+        """Create an address, or add missing routing types to an existing one."""
         if is_internal(address.name):
             return
         there = self._addresses.get(address.name)
@@ -521,7 +518,7 @@ class OnlineImport:
         )
 
     def queue(self, queue: PortableQueue) -> None:
-        """Make a queue, or give one that is there the same attributes."""
+        """Create a queue, or set the attributes of an existing one."""
         if is_internal(queue.name):
             return
         given = queue.fields()
@@ -533,14 +530,14 @@ class OnlineImport:
         self._store("queues", there, {"name": queue.name, "address": queue.address}, wanted)
 
     def _store(self, kind: str, there: Values | None, place: dict[str, str], wanted: JsonObject) -> None:
-        """Make an address or a queue, or change one that is there and differs."""
+        """Create an address or a queue, or change an existing one that differs."""
         if there is None:
             self._ask("POST", kind, body={**place, **wanted})
         elif any(value != there[name] for name, value in wanted.items()):
             self._ask("PATCH", kind, place["name"], body=wanted)
 
     def declare(self, queue: DeclaredQueue) -> None:
-        """Make a queue with the defaults of its address; one that is there stays as it is."""
+        """Create a queue with the defaults of its address, unless it exists."""
         self._types[queue.name] = queue.routing_type
         there = self._queues.get(queue.name)
         if there is not None:
@@ -559,13 +556,13 @@ class OnlineImport:
         )
 
     def message(self, message: PortableMessage) -> None:
-        """Send a message to each of its queues, in the transaction that is open. Internal queues are left out."""
+        """Send a message to each of its queues, except internal ones, in the open transaction."""
         for place in message.places:
             if not is_internal(place.queue):
                 self._send(self._headers(message, place), message.body)
 
     def commit(self, done: int) -> None:
-        """Everything since the last time counts, and with it that ``done`` messages of the file have come."""
+        """Commit the messages since the last commit, and ``done``, the number of imported messages of the file."""
         self._send([(b"destination", b"::" + self._marker.encode()), (b"persistent", b"true")], b"%d" % done)
         receipt = b"receipt", self._stomp.next_receipt().encode()
         self._frames.append(encode_frame(b"COMMIT", [self._transaction, receipt]))
@@ -574,11 +571,11 @@ class OnlineImport:
         self._stomp.await_receipts(MAX_UNCONFIRMED)
 
     def settle(self) -> None:
-        """Wait until all of it is safe."""
+        """Wait for all receipts."""
         self._stomp.await_receipts()
 
     def finish(self) -> None:
-        """The import is complete and reported: the queue that said how far it is may go."""
+        """Delete the queue with the progress of the import, which is complete."""
         try:
             self._remote.delete("queues", self._marker)
         except ApiError as fault:
@@ -623,7 +620,7 @@ def online_import(
     user: str | None,
     password_stdin: bool,
 ) -> OnlineImport:
-    """An import into a running broker. ``configuration`` names the acceptors that the options do not.
+    """Prepare an import into a running broker. ``configuration`` has the default acceptors.
 
     Raises `click.UsageError`, `CommandFailed`.
     """
@@ -658,7 +655,7 @@ def online_import(
 
 
 def _first(acceptors: Iterable[StompAcceptor | HttpAcceptor], plain: str, secure: str) -> str | None:
-    """The URL of the first acceptor that every client may connect to, preferably one without TLS."""
+    """The URL of the first acceptor without the PROXY protocol, preferably one without TLS."""
     open_ = [each for each in acceptors if each.port and each.proxy is None]
     for each in sorted(open_, key=lambda each: each.tls is not None):
         return f"{secure if each.tls else plain}{bracketed(reachable(each.host))}:{each.port}"

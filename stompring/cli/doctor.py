@@ -1,4 +1,4 @@
-"""``stompring doctor``: what a broker needs of its configuration, its files and its machine, line by line."""
+"""``stompring doctor``: checks the configuration, the files and the machine of a broker."""
 
 from __future__ import annotations
 
@@ -66,28 +66,28 @@ from .run import state_directory
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 
-#: Descriptors below which a broker serves few clients.
+#: Minimum number of file descriptors: a broker with fewer serves few clients.
 FEW_FILES = 4096
 
-#: Share of the memory beyond which messages leave too little for connections and Python.
+#: Maximum share of the memory for messages: above it connections and Python have too little.
 MEMORY_SHARE = 0.6
 
-#: Seconds of the measurement of the disk, and syncs at most.
+#: Limits of the measurement of the disk: seconds, and number of syncs.
 SYNC_SECONDS, SYNCS = 1.0, 100
 
-#: ms of a sync beyond which durable messages are slow.
+#: Maximum time of a sync in ms: above it durable messages are slow.
 SLOW_SYNC = 20.0
 
 #: Percent below max-disk-usage at which the disk is almost full.
 DISK_MARGIN = 10
 
-#: Seconds by which a file may be younger than the clock says.
+#: Seconds by which the time of a file may be in the future.
 CLOCK_TOLERANCE = 5.0
 
-#: 2024: a clock before that was never set.
+#: Start of 2024 in seconds since the epoch: an earlier clock was never set.
 EARLIEST = 1_704_067_200
 
-#: Seconds to wait for an answer of whoever listens on a port.
+#: Seconds to wait for an answer of the listener on a port.
 PROBE = 2.0
 
 _IN_MEMORY = {"tmpfs", "ramfs"}
@@ -95,7 +95,7 @@ _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs"}
 
 
 class Finding(NamedTuple):
-    """One line. ``action`` is what to do about a warning or an error."""
+    """One line. ``action`` is the advice on a warning or an error."""
 
     check: str
     level: str
@@ -185,7 +185,7 @@ def software() -> Findings:
     except PackageNotFoundError:
         yield Finding("libraries", WARNING, "stompring is not installed: no list of its libraries")
         return
-    needed: defaultdict[str, list[str]] = defaultdict(list)  # by extra, "" for none
+    needed: defaultdict[str, list[str]] = defaultdict(list)  # by extra, "" without an extra
     for line in requirements:
         ((name, extra),) = re.findall(r"^([\w.-]+)(?:.*extra == ['\"]([\w-]+))?", line)
         if name != "stompring":
@@ -234,7 +234,7 @@ def _version(name: str) -> str | None:
 
 
 def configured(configuration: BrokerConfiguration, data: str | None) -> Findings:
-    """Plugins, certificates, users and roles, data directory, as a start reads them."""
+    """Plugins, certificates, users and roles, data directory, read as by a start of the broker."""
     assert configuration.file is not None
     faults = 0
     certificates: list[tuple[str, str, str | None]] = []
@@ -273,7 +273,7 @@ def configured(configuration: BrokerConfiguration, data: str | None) -> Findings
 
 
 def secrets(configuration: BrokerConfiguration) -> Findings:
-    """Who may read or change the files of the configuration."""
+    """Permissions of the files of the configuration."""
     files: list[tuple[str | None, bool]] = [(configuration.file, False)]
     if configuration.security_enabled:
         files += [
@@ -337,7 +337,7 @@ def _permissions(file: Path, secret: bool) -> Findings:
         yield Finding(
             "permissions",
             ERROR,
-            f"files in {file.resolve().parent} can be replaced by everybody",
+            f"any user can replace files in {file.resolve().parent}",
             f"chmod o-w {file.resolve().parent}",
         )
     if status.st_uid not in (os.geteuid(), 0):
@@ -360,7 +360,7 @@ def _user(number: int) -> str:
 
 
 def replicated_log(settings: ReplicatedLogSettings) -> Findings:
-    """Whether the engine answers, whether the log is safe, and which broker is active."""
+    """Answer of the engine, safety of the log, and the active broker."""
     from stompring.replication.log import LogFull, LogMissing, LogUnavailable, UnsafeLog
 
     from .ha import look, opened
@@ -434,7 +434,7 @@ def limits(configuration: BrokerConfiguration) -> Findings:
         yield Finding("memory", OK, f"messages may take {bytes_text(size)} of {bytes_text(memory)}")
 
 
-#: Settings with a type like "byteLimit" that limit no use of resources, or whose -1 leaves it to another limit.
+#: Settings with a type like "byteLimit" that do not limit resources, or for which -1 means another limit.
 NO_LIMITS = {
     "connections_allowed",
     "web_socket_max_frame_payload_length",
@@ -448,7 +448,7 @@ NO_LIMITS = {
 def limits_off(configuration: BrokerConfiguration) -> Findings:
     """The limits that are off: settings with a type like "byteLimit" or "countOrNoLimit" and the value -1."""
     core = _off(configuration, BrokerConfiguration)
-    if "max-disk-usage" not in core or configuration.min_disk_free >= 0:  # one of them is enough
+    if "max-disk-usage" not in core or configuration.min_disk_free >= 0:  # one limit is enough
         core = [each for each in core if each not in ("max-disk-usage", "min-disk-free")]
     ways = [("core", core)]
     for acceptor in configuration.stomp_acceptors:
@@ -516,7 +516,7 @@ def _space(configuration: BrokerConfiguration, directory: Path) -> Findings:
 
 
 def speed(directory: Path, measure: Callable[[Path], list[float]]) -> Findings:
-    """Whether a typical sync is slow. ``measure``: milliseconds of each of a few syncs; may raise OSError."""
+    """Check the time of a typical sync. ``measure`` returns the milliseconds of a few syncs, or raises OSError."""
     try:
         times = measure(directory)
     except OSError as fault:
@@ -538,7 +538,7 @@ def speed(directory: Path, measure: Callable[[Path], list[float]]) -> Findings:
 
 
 def sync_times(directory: Path) -> list[float]:
-    """Milliseconds of writes of 4 KiB with fdatasync, for a second. Raises OSError."""
+    """Measure writes of 4 KiB with fdatasync for a second. Returns milliseconds; raises OSError."""
     times: list[float] = []
     end = time.monotonic() + SYNC_SECONDS
     with tempfile.TemporaryFile(dir=directory) as file:
@@ -552,7 +552,7 @@ def sync_times(directory: Path) -> list[float]:
 
 
 def filesystem(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str | None:
-    """The kind of file system that a path is on; None where that cannot be found."""
+    """The type of the file system of a path, None if unknown."""
     try:
         text = mounts.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -569,24 +569,24 @@ def filesystem(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str | No
 # ---- the clock
 
 
-#: Index of the status among the integers of struct timex: the modes, padded, and four longs stand before it.
+#: Index of the status among the integers of struct timex, after the modes with padding and four longs.
 _STATUS = 5 * ctypes.sizeof(ctypes.c_long) // ctypes.sizeof(ctypes.c_int)
 
 
 def is_synchronized() -> bool | None:
-    """Whether the kernel's clock is synchronized (NTP); None where that cannot be found."""
+    """Whether the kernel's clock is synchronized (NTP), None if unknown."""
     try:
         function = ctypes.CDLL(None, use_errno=True).adjtimex
     except (OSError, AttributeError):
         return None
-    found = (ctypes.c_int * 128)()  # more than struct timex of adjtimex(2)
+    found = (ctypes.c_int * 128)()  # larger than struct timex of adjtimex(2)
     if function(found) < 0:
         return None
     return not found[_STATUS] & 0x40  # STA_UNSYNC
 
 
 def clock(directories: DataDirectory | None) -> Findings:
-    """NTP, and files of the broker from the future."""
+    """NTP, and files of the broker with a time in the future."""
     now = time.time()
     if now < EARLIEST:
         yield Finding(
@@ -627,7 +627,7 @@ def _times_of_files(directories: DataDirectory) -> Iterator[float]:
 
 
 def ports(configuration: BrokerConfiguration, running: bool) -> Findings:
-    """Whether each acceptor can listen, or who answers there."""
+    """Check whether each acceptor can listen, else name the program that answers on its port."""
     for acceptor in acceptors(configuration):
         name = f"{acceptor.name} {acceptor.host}:{acceptor.port}"
         if acceptor.port == 0:
@@ -663,7 +663,7 @@ def ports(configuration: BrokerConfiguration, running: bool) -> Findings:
 
 
 def who_answers(acceptor: StompAcceptor | HttpAcceptor) -> str:
-    """What a listener says to CONNECT or to GET: its own name for itself where it has one."""
+    """Describe the program on a port by its answer to CONNECT or GET, with its name if the answer has one."""
     import ssl
 
     request = b"GET /health/live HTTP/1.0\r\nHost: localhost\r\n\r\n"
@@ -674,7 +674,7 @@ def who_answers(acceptor: StompAcceptor | HttpAcceptor) -> str:
             connection: Any = plain
             if acceptor.tls:
                 context = ssl.create_default_context()
-                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing secret is sent
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # sends no secret
                 connection = context.wrap_socket(plain)
             connection.sendall(request)
             answer = connection.recv(4096)

@@ -1,4 +1,4 @@
-"""Which STOMP broker a command talks to, as whom, and how a failed conversation ends: options, login, exit codes."""
+"""The STOMP broker and the login of a command from its options, and the exit codes of failed connections."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from .output import DENIED, FAILED, NOT_FOUND, UNREACHABLE, CommandFailed, Inter
 DEFAULT_BROKER = "stomp://127.0.0.1:61613"
 PORT, TLS_PORT = 61613, 61612
 
-#: Bytes of frames that are written at once.
+#: Bytes of frames in one write.
 CHUNK = 1 << 16
 
-#: Versions for a command that works with each of them.
+#: Versions for a command that works with all versions of STOMP.
 ANY_VERSION = "1.0,1.1,1.2"
 
-#: ms. Heart-beats keep a connection that has nothing to say, and show that the broker is there.
+#: Interval of heart-beats in ms. They keep an idle connection open, and detect the loss of the broker.
 HEART_BEAT = 10_000
 
-# as the brokers word it: ours and Artemis's, RabbitMQ's, ActiveMQ Classic's
+# error texts of stompring and Artemis, RabbitMQ, and ActiveMQ Classic
 _LOGIN = re.compile(
     r"security error|does not have permission|not authoriz|access (?:refused|denied)|bad connect|login|passw|passcode"
     r"|authenticat|credential",
@@ -48,12 +48,12 @@ _LOGIN = re.compile(
 _ABSENT = re.compile(r"does not exist|not found|no queue|no exchange", re.IGNORECASE)
 
 
-#: How a conversation with a broker fails.
+#: Exceptions of a failed connection or request.
 FAILURES = BrokerError, ConnectionFailed
 
 
 class WaitInterrupted(Exception):
-    """SIGINT came while the command was waiting."""
+    """SIGINT arrived while the command waited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,6 @@ class StompEndpoint(Endpoint):
     login_option: str = "--user NAME"
 
     def without_secrets(self, text: str, passcode: str | None) -> str:
-        """See `Endpoint`."""
         return text if not passcode else text.replace(passcode, "***")
 
 
@@ -111,10 +110,10 @@ def resolve(
         "DURATION", "Give up after so long without any progress of the connection.", default="30s"
     ),
 ) -> StompEndpoint:
-    """The broker that options, environment and context name together. Raises `click.UsageError`.
+    """The broker of options, environment and context. Raises `click.UsageError`.
 
-    ``end`` is ``from`` or ``to`` for a command with two brokers. Each has a variable for its password: a password for
-    one broker must not be sent to the other one.
+    ``end`` is ``from`` or ``to`` for a command with two brokers. Each has its own variable for the password: the
+    password of one broker must not be sent to the other.
     """
     context = selected(context_name, "broker", broker)
     try:
@@ -156,7 +155,7 @@ def _password(user: str, file: Path | None, context: Context, end: str | None) -
     password = password_for(user, context, prompt=False, variable=variable)
     if password is not None:
         return password
-    try:  # not standard input, which may have the messages
+    try:  # standard input may have the messages
         with open("/dev/tty", "rb"):
             pass
     except OSError:
@@ -168,9 +167,9 @@ def _password(user: str, file: Path | None, context: Context, end: str | None) -
 
 
 class Interrupts:
-    """SIGINT as an exception at one place only: where a connection waits for its socket.
+    """Raises SIGINT as an exception only while a connection waits for its socket.
 
-    A signal that comes at another time is raised at the next wait, so that no state is ever half changed.
+    A signal at another time is raised at the next wait, so that it cannot interrupt a change of state.
     """
 
     def __init__(self) -> None:
@@ -179,7 +178,7 @@ class Interrupts:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Install the handler, and restore the one before."""
+        """Install the handler, and restore the previous one at the end."""
         before = signal.signal(signal.SIGINT, self._on_signal)
         try:
             yield
@@ -197,7 +196,7 @@ class Interrupts:
             self._waiting = False
 
     def check(self) -> None:
-        """Raises `WaitInterrupted` where a signal came."""
+        """Raise `WaitInterrupted` if a signal has arrived."""
         if self.requested:
             self.requested = False
             raise WaitInterrupted
@@ -241,7 +240,7 @@ class CommandConnection(Connection):
 
 
 def failure(fault: BrokerError | ConnectionFailed, more: str = "") -> CommandFailed:
-    """The error of a command whose conversation failed, with the exit code for its cause."""
+    """The error of a command for a failed connection or request, with the exit code for its cause."""
     text = str(fault) + more
     if isinstance(fault, ConnectionFailed):
         return CommandFailed(text, UNREACHABLE)
@@ -258,7 +257,7 @@ def connected(
     on_receipt: Callable[[bytes], None] | None = None,
     kind: type[CommandConnection] = CommandConnection,
 ) -> Iterator[CommandConnection]:
-    """An open connection. Raises `CommandFailed` where there is none."""
+    """Open a connection. Raises `CommandFailed` if that fails."""
     try:
         connection = kind(endpoint, interrupts, versions, on_receipt)
     except FAILURES as fault:

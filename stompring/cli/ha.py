@@ -1,7 +1,7 @@
 """``stompring ha``: create a replicated log, show it, and change which broker is active.
 
-The commands read broker.xml and speak to the engine, not to a broker: they work on any machine that reaches the
-engine, and while no broker runs.
+The commands read broker.xml and connect to the engine, not to a broker: they work on any machine that reaches the
+engine, even if no broker runs.
 """
 
 from __future__ import annotations
@@ -53,18 +53,19 @@ from .output import (
     warn,
 )
 
-# Imported in the functions: the engines, which make the help slow.
+# The functions import the engines, because they make the help slow.
 
-#: Seconds in which an active broker appends at least one entry, with a margin for the engine: it beats every 0.5 s.
+#: Seconds in which an active broker appends at least one entry: it writes a beat every 0.5 s. Includes a margin for the
+#: engine.
 BEAT_WAIT = 3.0
 
-#: Seconds to wait for an engine that does not answer at once.
+#: Time limit in seconds for the first answer of the engine.
 CONNECT_TIMEOUT = 10.0
 
-#: Seconds that a change of the active broker may take.
+#: Time limit in seconds for a change of the active broker.
 PROMOTE_TIMEOUT = 30.0
 
-#: Seconds between two looks of ``--watch``.
+#: Interval of ``--watch`` in seconds.
 WATCH_INTERVAL = 2.0
 
 
@@ -99,7 +100,7 @@ def read_settings(config: str | None) -> tuple[BrokerConfiguration, ReplicatedLo
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Faults of the engine as faults of the command."""
+    """Convert errors of the engine to errors of the command."""
     try:
         yield
     except UnsafeLog as fault:
@@ -118,7 +119,7 @@ def opened(settings: ReplicatedLogSettings) -> closing[ReplicatedLog]:
 
 
 def connect(log: ReplicatedLog) -> LogStatus:
-    """Connect, with patience for an engine that elects a leader. Raises `LogUnavailable`, `UnsafeLog`."""
+    """Connect. Waits for an engine that elects a leader. Raises `LogUnavailable`, `UnsafeLog`."""
     end = time.monotonic() + CONNECT_TIMEOUT
     while True:
         try:
@@ -132,7 +133,7 @@ def connect(log: ReplicatedLog) -> LogStatus:
 # ---- init
 
 
-#: The smallest log: less leaves no space for what a broker writes between two deletions.
+#: Minimum size of a log: a smaller one is full before the broker deletes entries.
 MIN_BYTES = 64 * 1024 * 1024
 
 
@@ -241,10 +242,10 @@ def _upload(settings: ReplicatedLogSettings, directory: DataDirectory) -> None:
 
 
 class LogView(NamedTuple):
-    """What `ha status` found. ``active`` is the broker of the last beat, ``released``: it has stepped down with that.
+    """The result of `ha status`. ``active`` is the last beat, with its broker; ``released``: it stepped down with it.
 
-    ``alive``: an entry of that broker came while the command looked. ``copied`` is the last entry in the local copy of
-    this machine, None without one.
+    ``alive``: the broker appended an entry while the command waited. ``copied`` is the sequence of the last entry in
+    the local copy of this machine, None without a copy.
     """
 
     settings: ReplicatedLogSettings
@@ -252,13 +253,13 @@ class LogView(NamedTuple):
     unsafe: str | None = None
     active: Beat | None = None
     released: bool = False
-    beat_time: int = 0  # the engine's, epoch ms; 0 without a beat
+    beat_time: int = 0  # time of the beat at the engine, epoch ms; 0 without a beat
     alive: bool = False
     copied: int | None = None
 
     @property
     def problems(self) -> list[str]:
-        """Why the log or its broker is not healthy."""
+        """The reasons why the log or its broker is not healthy."""
         found, status, beat = [], self.status, self.active
         if self.unsafe is not None:
             found.append(f"not safe: {self.unsafe}")
@@ -285,7 +286,7 @@ class LogView(NamedTuple):
         return found
 
     def as_json(self) -> JsonObject:
-        """For ``--json``."""
+        """The output of ``--json``."""
         status, active = self.status, self.active
         return {
             "healthy": not self.problems,
@@ -312,12 +313,12 @@ class LogView(NamedTuple):
         }
 
 
-#: Share of the log beyond which it is almost full.
+#: Used share of the log above which it is almost full.
 FULL_SHARE = 0.9
 
 
 def look(log: ReplicatedLog, settings: ReplicatedLogSettings, *, connected: bool = False) -> LogView:
-    """The state of a log. Raises `LogUnavailable`, and `UnsafeLog` where there is no log."""
+    """The state of a log. Raises `LogUnavailable`, and `LogMissing` if the log does not exist."""
     try:
         status = log.status() if connected else connect(log)
     except LogMissing:
@@ -481,7 +482,7 @@ def _active(log: ReplicatedLog, settings: ReplicatedLogSettings) -> str:
 
 
 def _entries(log: ReplicatedLog, after: int, timeout: float) -> Iterator[LogEntry]:
-    """The entries behind a sequence as they come, for so many seconds."""
+    """Yield the entries after a sequence as they arrive, for ``timeout`` seconds."""
     end = time.monotonic() + timeout
     while (left := end - time.monotonic()) > 0:
         try:
@@ -496,7 +497,7 @@ def _entries(log: ReplicatedLog, after: int, timeout: float) -> Iterator[LogEntr
 
 @command(ha)
 def leave(broker: str | None, config: str | None = CONFIG) -> None:
-    """Stop a broker of the log for good: BROKER, a standby or the active one; without BROKER the active one.
+    """Stop a broker of the log permanently: BROKER, a standby or the active one; without BROKER the active one.
 
     It stops in an orderly way with exit status 0, after which a supervisor does not start it again. If it was active, a
     standby takes over.

@@ -1,4 +1,4 @@
-"""``stompring init DIR``: a new instance, as Artemis's ``create`` makes one."""
+"""``stompring init DIR``: creates an instance, as Artemis's ``create`` does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from itertools import dropwhile
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
-from xml.sax.saxutils import escape  # nosec B406 - it writes XML and parses none
+from xml.sax.saxutils import escape  # nosec B406 - only writes XML
 
 import click
 
@@ -40,7 +40,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 class Instance(NamedTuple):
-    """What is to be created. ``certificate`` and ``key`` are files of the user; ``tls`` without them: self-signed."""
+    """The instance to create. ``certificate`` and ``key`` are files of the user; ``tls`` without them: self-signed."""
 
     directory: Path
     name: str
@@ -55,17 +55,17 @@ class Instance(NamedTuple):
 
     @property
     def broker_url(self) -> str:
-        """For clients on this machine."""
+        """The URL of STOMP, for clients on this machine."""
         return f"{'stomp+ssl' if self.tls else 'stomp'}://{bracketed(reachable(self.host))}:{self.stomp_port}"
 
     @property
     def server_url(self) -> str:
-        """The management API, for clients on this machine."""
+        """The URL of the management API, for clients on this machine."""
         return f"{'https' if self.tls else 'http'}://{bracketed(reachable(self.http_host))}:{self.http_port}"
 
     @property
     def trusted(self) -> Path | None:
-        """What clients check a self-signed certificate with."""
+        """The self-signed certificate, which clients must trust; None without one."""
         return (
             self.directory / "etc" / "tls" / "broker.pem" if self.tls and self.certificate is None else None
         )
@@ -86,7 +86,7 @@ def _check_user(name: str) -> None:
     check_member(name)
 
 
-ANY_PATH = click.Path(path_type=Path)  # `create` says what is wrong with it
+ANY_PATH = click.Path(path_type=Path)  # `create` reports an invalid path
 
 
 @command()
@@ -189,7 +189,7 @@ def init(
 
 
 def next_commands(instance: Instance, user: str) -> list[str]:
-    """Start it, remember it, look at it."""
+    """The commands to start the instance, to add its context, and to show its status."""
     config = shlex.quote(str(instance.directory / "etc" / "broker.xml"))
     context = ["stompring context add", instance.name, "--server", instance.server_url]
     context += ["--broker", instance.broker_url, "--user", shlex.quote(user), "--save-password --use"]
@@ -199,7 +199,7 @@ def next_commands(instance: Instance, user: str) -> list[str]:
 
 
 def create(instance: Instance, user: str, password: str) -> None:
-    """Write all files, or none. Raises OSError, `ConfigurationError` for a certificate that is none."""
+    """Write all files, or none. Raises OSError, `ConfigurationError` for an invalid certificate."""
     from stompring.security.accounts import edit_roles, edit_users
     from stompring.settings.broker_xml import read_broker_xml
 
@@ -224,7 +224,7 @@ def create(instance: Instance, user: str, password: str) -> None:
             _write(building / "stompring.service", "\n".join((*_unit_lines(instance), "")), 0o644)
             list(read_certificates(read_broker_xml(str(etc / "broker.xml"))))
             _check_absent(directory)
-            building.replace(directory)  # which may be there, and empty
+            building.replace(directory)  # the target may be an empty directory
         except ConfigurationError as fault:
             raise CommandFailed(str(fault).replace(name, str(directory)) + "; nothing was created") from None
 
@@ -332,7 +332,7 @@ def _command() -> list[str]:
 
 
 def _unit_word(text: str) -> str:
-    """A word of a command line in a unit (systemd.service, "COMMAND LINES"): % and $ are special."""
+    """A word of a command line in a unit (systemd.service, "COMMAND LINES"), with % and $ escaped."""
     doubled = text.replace("%", "%%").replace("$", "$$")
     return doubled if re.fullmatch(r"[\w@%+=:,./$-]+", text) else _quoted(doubled)
 

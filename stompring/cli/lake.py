@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from stompring.pipeline.lake.views import ViewDefinition
 
 
-#: What the extra brings, by the names under which it is imported.
+#: Import names of the libraries of the extra ``spark``.
 REQUIRED_LIBRARIES = (
     "pyspark",
     "pyarrow",
@@ -51,7 +51,7 @@ REQUIRED_LIBRARIES = (
 
 
 class _Commands(click.Group):
-    """Faults that a user can do something about become a message and exit status 1."""
+    """Shows faults that a user can fix as a message, with exit status 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
         if any(word in ctx.help_option_names for word in ctx.args) or "--help" in sys.argv:
@@ -75,7 +75,7 @@ class _Commands(click.Group):
 
 
 def _error_text(fault: Exception) -> str | None:
-    """What to tell of a fault without a traceback; None where that is a mistake of ours."""
+    """The message for a fault. None for a bug, whose traceback is shown."""
     from stompring.errors import PipelineError
     from stompring.pipeline import session, workers
     from stompring.pipeline.lake.delta import DeltaError
@@ -91,7 +91,7 @@ def _error_text(fault: Exception) -> str | None:
 
 
 def _task_error(text: str) -> str:
-    """Of what Spark says when a task fails, the line of the exception that the task raised."""
+    """Find the line of the task's exception in Spark's error text for a failed task."""
     _, traceback, tail = text.rpartition("Traceback (most recent call last):")
     if traceback and (raised := re.search(r"^\S.*", tail, re.MULTILINE)):
         return raised[0]
@@ -141,7 +141,7 @@ def warm(remove: bool = option("Delete the archive instead of creating it.")) ->
 
 
 def warm_in_background() -> None:
-    """After a short command: make the archive where there is none and none has failed, with the lowest priority."""
+    """Create the class archive after a short command, with the lowest priority, unless it exists or has failed."""
     from stompring.pipeline.session import ClassArchive
 
     if is_submitted() or "JAVA_HOME" not in os.environ:
@@ -172,7 +172,7 @@ def existing_lake(lake: str = LAKE) -> Lake:
 
 
 def lake_at(location: str) -> Lake:
-    """The lake at a place, which may be missing."""
+    """The lake at a location. It may not exist."""
     from stompring.pipeline.lake.lake import Lake
     from stompring.pipeline.storage import resolve_location
 
@@ -180,7 +180,7 @@ def lake_at(location: str) -> Lake:
         return Lake(resolve_location(location))
 
 
-#: Bytes of a lake's files up to which a command is short: it is over before Java's second compiler pays.
+#: Maximum size of a lake for a short command, which ends before Java's second compiler saves time.
 SHORT_COMMAND_BYTES = 64 << 20
 
 
@@ -196,9 +196,9 @@ class Spark:
 
     @contextmanager
     def session(self, lake: Lake | None = None) -> Iterator[Any]:
-        """A session of Spark for one command; one that is there already is used, and left.
+        """A session of Spark for one command. Uses an active session, and does not stop it.
 
-        ``lake`` is the one that the command reads and does nothing else with: a small one makes it a short command.
+        ``lake`` is the lake of a command that only reads it: with a small lake the command is short.
         """
         from stompring.pipeline.session import JAVA_OPTIONS, SHORT_OPTIONS, active_session, spark_session
 
@@ -217,9 +217,9 @@ class Spark:
             warm_in_background()
 
     def settings(self) -> dict[str, str]:
-        """The settings of Spark that ``--conf`` gives, and those for places on S3. Raises `ConnectorNotFound`.
+        """The settings of Spark from ``--conf``, and the settings for S3. Raises `ConnectorNotFound`.
 
-        It fetches jars where they are needed. A command that writes calls it before that.
+        Fetches missing jars. A command that writes calls it before it writes.
         """
         from stompring.pipeline.session import LOOKUP_THRESHOLD, settings
         from stompring.pipeline.storage import S3Config
@@ -236,7 +236,7 @@ class Spark:
         jars = {} if is_submitted() else settings(given)
         return {
             **S3Config.of().in_region(buckets[0]).for_hadoop(),
-            LOOKUP_THRESHOLD: "32",  # to look up files takes requests there, which tasks make at the same time
+            LOOKUP_THRESHOLD: "32",  # looking up files takes requests to S3: tasks make them in parallel
             **jars,
             **given,
         }
@@ -249,7 +249,7 @@ _IGNORED = "Accepted and ignored: this command runs without Spark."
 
 @provided
 def without_spark(master: str | None = option(_IGNORED), conf: tuple[str, ...] = option(_IGNORED)) -> None:
-    """The options of `Spark` for commands that need none: who gives them to all commands may give them to these."""
+    """Accept and ignore the options of `Spark`, for scripts that pass them to all commands."""
 
 
 PATTERN = option(
@@ -274,7 +274,7 @@ def period_options(
     until: str | None = option("TIME", "End of the period, exclusive."),
     address: tuple[str, ...] = PATTERN,
 ) -> Period:
-    """The period that the options mean. Raises `click.BadParameter`."""
+    """The period from the options. Raises `click.BadParameter`."""
     from stompring.pipeline.options import read_time
 
     with bad_value("--since"):
@@ -290,7 +290,7 @@ BROKER = option("NAME", "Broker of a lake with several brokers, by the name of '
 
 
 def broker_of(lake: Lake, name: str | None) -> str | None:
-    """The broker that ``--broker`` means, None where the lake has none yet. Raises `click.BadParameter`."""
+    """The broker from ``--broker``, None if the lake has no broker yet. Raises `click.BadParameter`."""
     from stompring.pipeline.lake.delta import UnknownBroker
 
     with bad_value("--broker", UnknownBroker):
@@ -310,7 +310,7 @@ class AsAt:
     )
 
     def versions(self, lake: Lake) -> dict[str, int] | None:
-        """The versions of the tables that the two options mean, None without them. Raises `click.BadParameter`."""
+        """The versions of the tables from the two options, None without them. Raises `click.BadParameter`."""
         from stompring.pipeline.lake.delta import VersionNotFound
         from stompring.pipeline.options import OptionError, read_time
 
@@ -324,7 +324,7 @@ version_options = provided(AsAt)
 
 
 def is_submitted() -> bool:
-    """Whether `spark-submit` runs this: it has the jars then, and a master."""
+    """Whether `spark-submit` runs this process, and sets jars and master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -336,7 +336,7 @@ def _s3_buckets() -> list[str]:
 
 
 def _require_connector(spark: Any) -> None:
-    """Raises `ConnectorNotFound` where the jars that somebody has named are not those."""
+    """Raise `ConnectorNotFound` if Spark has no S3 connector among its jars."""
     from py4j.protocol import Py4JJavaError
 
     from stompring.pipeline.session import ConnectorNotFound, hadoop_version, packages, spark_home
@@ -352,7 +352,7 @@ def _require_connector(spark: Any) -> None:
 
 
 def patterns(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of ``--address``, also several in one with commas."""
+    """The patterns of ``--address``. One option may have several, separated by commas."""
     return tuple(each.strip() for text in addresses for each in text.split(",") if each.strip())
 
 
@@ -439,7 +439,7 @@ def ingest(
     with bad_value("--as"):
         check_name(name)
     target = lake_at(lake)
-    spark.settings()  # what is needed and cannot be had is told before anything is written
+    spark.settings()  # reports missing jars before anything is written
     if metrics_port is not None and not follow:
         raise click.UsageError("--metrics-port requires --follow")
     metrics = IngestMetrics()
@@ -453,7 +453,7 @@ def ingest(
         warn(f"serving metrics on http://{metrics_host}:{metrics_port}/metrics")
     target.create(buckets)
     with target.locked(lease):
-        target.admit(name, files)  # a refusal need not wait for Spark
+        target.admit(name, files)  # refuses before the start of Spark
         with spark.session() as session:
             run = _Run(
                 Ingest(session, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name), as_json
@@ -466,7 +466,7 @@ def ingest(
 
 
 class _Run:
-    """Batches until there is nothing more, or until a signal."""
+    """Ingests batches and reports them, until no data is left or a signal arrives."""
 
     def __init__(self, work: Ingest, as_json: bool) -> None:
         self._work = work
@@ -492,7 +492,7 @@ class _Run:
             notify_systemd("STOPPING=1")
 
     def run(self) -> None:
-        """Ingest the batches that there are."""
+        """Ingest all available batches."""
         with self._reported():
             before = time.monotonic()
             for batch in self._work.batches(until=self._stop.is_set):
@@ -501,7 +501,7 @@ class _Run:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Show the progress until a signal or the end, and then what was ingested."""
+        """Show the progress until a signal or the end, then the totals."""
         before = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
         }
@@ -572,7 +572,7 @@ def _lag(following: ContinuousIngest) -> str:
 
 
 def notify_systemd(state: str) -> None:
-    """Let a service manager that wants to know it (sd_notify of systemd) know what this process does."""
+    """Report a state to systemd (sd_notify), if it started this process."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -631,7 +631,7 @@ def vacuum(
     as_json: bool = JSON_OBJECT,
     ignored: None = without_spark,
 ) -> None:
-    """Delete files that no table references any more, including those of killed ingests. Needs no Java.
+    """Delete files that tables no longer reference, including files of killed ingests. Needs no Java.
 
     \b
     Examples:
@@ -648,7 +648,7 @@ def vacuum(
         label = f"view {name}" if kind == "views" else name
         click.echo(f"{label}: {len(gone):,} files {'would be ' if dry_run else ''}deleted")
 
-    with found.locked():  # the files of a batch that is under way are named by no commit yet
+    with found.locked():  # no commit names the files of a running batch yet
         if not dry_run:
             found.remove_copies()
         for name, table in found.tables.items():
@@ -931,7 +931,7 @@ def sql(
 
 
 def _show(columns: list[str], rows: Iterator[list[Any]], format_: str) -> None:
-    """Rows as they come: those of a long result are never all in memory, but for a table's widths."""
+    """Print rows. Only the format ``table`` needs all rows in memory, for the widths of its columns."""
     if format_ == "csv":
         writer = csv.writer(sys.stdout)
         writer.writerow(columns)
@@ -955,7 +955,7 @@ def _value_text(value: Any) -> str:
 
 
 def _cell_text(value: Any) -> str:
-    """On one line, so that no message draws on a terminal."""
+    """A cell on one line, with escapes for control characters."""
     text = "" if value is None else _value_text(value)
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
@@ -997,7 +997,7 @@ def tables(
         click.echo(f"not ingested: {line}")
 
 
-#: Seconds between two lines about a long replay.
+#: Seconds between two progress lines of a replay.
 PROGRESS_INTERVAL = 5.0
 
 
@@ -1138,7 +1138,7 @@ def _show_plan(work: Replay, as_json: bool) -> None:
 
 
 def _sent(work: Replay) -> Callable[[], str | None]:
-    """A function that says how many messages were sent, None while that is what it said last."""
+    """A function that returns the number of sent messages as text, None if it has not changed since the last call."""
     before = -1
 
     def text() -> str | None:

@@ -1,4 +1,4 @@
-"""The command ``stompring``: its commands, imported when they are called, and its exit status."""
+"""The command ``stompring``: imports a command when it is called, and sets the exit status."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from stompring.errors import ConfigurationError, StoreError
 from .context import context_names
 from .output import CommandFailed, Interrupted, one_line
 
-#: Sections of the help with their commands, each with a line of help. A command is imported when it is called, so that
-#: each starts fast; a test compares the lines with the commands.
+#: Sections of the help with their commands, and a line of help for each. Only the called command is imported, to start
+#: fast. A test compares the lines with the commands.
 COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Broker on this machine": {
         "run": "Start the broker.",
@@ -58,7 +58,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-#: Commands in the module of another one.
+#: Commands that share the module of another command.
 _MODULES = {
     "events": "status",
     "address": "resources",
@@ -78,17 +78,15 @@ _COMMANDS = [name for commands in COMMANDS.values() for name in commands]
 
 
 class _Main(click.Group):
-    """The group of all commands. A command is imported when it is called; the help of the group needs none of them.
+    """The group of all commands. Imports only the called command; the help of the group imports no command.
 
-    This is the one place where faults become a message and an exit status, without a traceback.
+    Only this class converts faults to a message and an exit status, without a traceback.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of the help."""
         return list(dict.fromkeys([*_COMMANDS, *self.commands]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported."""
         if cmd_name not in self.commands and cmd_name in _COMMANDS:
             attribute = cmd_name.replace("-", "_")
             module = import_module(f"stompring.cli.{_MODULES.get(cmd_name, attribute)}")
@@ -96,7 +94,6 @@ class _Main(click.Group):
         return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands by section."""
         for title, commands in COMMANDS.items():
             with formatter.section(title):
                 formatter.write_dl([*commands.items()])
@@ -104,7 +101,7 @@ class _Main(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of the first word. An unknown one gets the nearest as a suggestion."""
+        """Return the command of the first word. Suggests a similar command for an unknown one."""
         word, known = args[0], self.list_commands(ctx)
         if word not in known and not word.startswith("-") and not ctx.resilient_parsing:
             from difflib import get_close_matches

@@ -60,13 +60,13 @@ from .output import (
 from .queue import DETACH, QUEUE, TARGET, Selection, bulk
 from .remote import Remote, running
 
-#: Bytes of a body in a list on a terminal, and of one message.
+#: Maximum number of bytes of a body in a list on a terminal, and of the body of one message.
 PREVIEW, WHOLE = 200, 1024 * 1024
 
 #: Bytes of one read of an answer.
 CHUNK = 65536
 
-#: Bytes of one request of an upload; the limit of the API is 1 MiB.
+#: Maximum number of bytes in one request of an upload. The limit of the API is 1 MiB.
 UPLOAD_SIZE = 512 * 1024
 
 COLUMNS = columns(
@@ -148,7 +148,7 @@ _FIELDS = fields(
 
 
 def _print_message(record: JsonObject) -> None:
-    """Fields, headers and body of a message."""
+    """Print fields, headers and body of a message."""
     body, encoding, truncated = record["body"], record["encoding"], record["bodyTruncated"]
     hidden = ("headers", "body", "encoding", "bodyTruncated")
     shown = {name: value for name, value in without_none(record).items() if name not in hidden}
@@ -209,7 +209,7 @@ def show(
 
 @contextmanager
 def _writing(output: str) -> Iterator[IO[bytes]]:
-    """A file that is complete or not there, or standard output."""
+    """Open standard output, or a file that appears only when it is complete."""
     if output == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -307,7 +307,7 @@ class Chosen:
     yes: bool = YES
 
     def work(self, remote: Remote, operation: str, verb: str, name: str) -> None:
-        """Ask, and run an operation on them."""
+        """Ask for confirmation, and run an operation on the messages."""
         ids, selector = self.ids, self.selector
         if (bool(ids), selector is not None, self.everything).count(True) != 1:
             raise click.UsageError(
@@ -471,7 +471,7 @@ def _lines(file: str) -> Iterator[IO[bytes]]:
 
 
 def _groups(lines: IO[bytes], skip: int) -> Iterator[tuple[bytes, int]]:
-    """Lines in groups of at most `UPLOAD_SIZE` bytes, and how many they are; a longer line is a group of its own."""
+    """Yield groups of lines with at most `UPLOAD_SIZE` bytes, and their number. A longer line is a group of its own."""
     group: list[bytes] = []
     size = 0
     for line in islice(lines, skip, None):

@@ -1,12 +1,12 @@
-"""Options and arguments of commands, declared once: as the default of the parameter that takes the value.
+"""Options and arguments of commands, declared as defaults of the parameters that receive the values.
 
     @command(queue)
     def take(name: str, limit: int | None = option("N", "At most N messages.", min=1), remote: Remote = running):
 
-The name of the parameter is that of the option, its annotation gives the type: ``bool`` is a flag, ``tuple`` an option
-that can be repeated; an option without ``None`` and without a default is required. A parameter without a default is an
-argument. A default made by `provided` is a function: its parameters are options of the command, too, and the command
-gets its result.
+The name of the parameter is the name of the option, and its annotation the type: ``bool`` is a flag, ``tuple`` an
+option that can be repeated; an option without ``None`` and without a default is required. A parameter without a default
+is an argument. `provided` makes a default from a function: its parameters become options of the command, too, and the
+parameter receives its result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .output import DURATION, FiniteRange, Parsed, Values
 
 
 class Declared(NamedTuple):
-    """An option or an argument. ``texts``: names that differ from that of the parameter, metavar and help."""
+    """An option or an argument. ``texts``: names other than that of the parameter, metavar and help."""
 
     kind: type[click.Parameter]
     texts: tuple[str, ...]
@@ -33,7 +33,7 @@ class Declared(NamedTuple):
 
 
 class Provided(NamedTuple):
-    """A function that makes a value for a command from options of its own; a generator also cleans up."""
+    """A function that returns a value for a command from further options. A generator also cleans up."""
 
     function: Callable[..., Any]
 
@@ -41,28 +41,27 @@ class Provided(NamedTuple):
 def option(*texts: str, **settings: Any) -> Any:
     """An option: its names if they differ from that of the parameter, its metavar if it has one, and its help.
 
-    ``min``, ``max``, ``min_open`` are the range of a number, ``exists`` and ``dir_okay`` are for a path, which with
-    the metavar DIR is a directory. ``choices`` are the values, in any case, ``exact`` those that must be written so.
-    ``check`` raises ValueError for a wrong value. Other settings are those of click.
+    ``min``, ``max``, ``min_open`` are the range of a number; ``exists`` and ``dir_okay`` apply to a path, and the
+    metavar DIR means a directory. ``choices`` are the values in any case, ``exact`` the case-sensitive values.
+    ``check`` raises ValueError for an invalid value. click defines the other settings.
     """
     return Declared(click.Option, texts, settings)
 
 
 def argument(*metavar: str, **settings: Any) -> Any:
-    """An argument with a metavar that is not its name, or with settings of click."""
+    """An argument with a metavar other than its name, or with settings as for `option`."""
     return Declared(click.Argument, metavar, settings)
 
 
 def provided(function: Callable[..., Any]) -> Any:
-    """The value that this function makes."""
+    """A parameter whose value a function returns."""
     return Provided(function)
 
 
 class _Command(click.Command):
-    """A command. Options before its name become its own, in front of the others."""
+    """A command. Options before its name become its first options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """See `click.Command`."""
         known = {option for parameter in self.params for option in parameter.opts}
         root = ctx.find_root()
         leading = []
@@ -161,7 +160,7 @@ def _typed(kind: str, metavar: str, settings: dict[str, Any]) -> dict[str, Any]:
     if "type" in settings or kind == "bool":
         return settings
     if kind == "Path":
-        # a metavar says what the path is, unless the command checks that itself
+        # the metavar FILE or DIR determines the kind of path, unless the command checks it
         directory = settings.pop("dir_okay", metavar != "FILE")
         settings["type"] = click.Path(
             settings.pop("exists", False), metavar != "DIR", directory, path_type=Path
@@ -198,7 +197,7 @@ def bad_value(name: str, kinds: type[Exception] | tuple[type[Exception], ...] = 
 
 
 def header_pair(text: str, reserved: Collection[str] = ()) -> tuple[str, str]:
-    """Name and value of ``--header NAME=VALUE``. Raises `click.UsageError`, also for a name that the command sets."""
+    """Name and value of ``--header NAME=VALUE``. Raises `click.UsageError`, also for a name in ``reserved``."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.UsageError(f"--header must be NAME=VALUE, not {text!r}")

@@ -1,16 +1,8 @@
-"""What commands print, and the options that several of them have.
+"""Output of commands: tables, JSON, faults, confirmations, progress. Types of options: durations, the file broker.xml.
 
-Texts of others on a terminal: bodies, headers and error texts never reach it as control sequences.
-
-Durations and rates as options of commands: ``500ms``, ``10s``, ``5m``; a number alone is seconds.
-
-The option ``--config`` of several commands: which broker.xml.
-
-What commands print: tables for people and for pipes, JSON, faults, confirmations, progress.
-
-On a terminal a table has as many columns as fit and shows numbers, sizes and times for people. In a pipe it is one line
-per row, values separated by tabs, whole and without colours. Text of a broker never reaches a terminal raw: control
-characters are shown as escapes.
+On a terminal a table has as many columns as fit and shows numbers, sizes and times for people. In a pipe each row is
+one line of complete values, separated by tabs, without colours. Text from a broker (bodies, headers, errors) never
+reaches a terminal raw: control characters are shown as escapes.
 """
 
 from __future__ import annotations
@@ -38,17 +30,17 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-#: An object of JSON to fill or to print, and values by name that are only read.
+#: A JSON object, and its read-only form.
 JsonObject = dict[str, Any]
 Values = Mapping[str, Any]
 
 
 def without_none(fields: Values) -> JsonObject:
-    """The fields that are given."""
+    """The fields other than None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
-# C0 but tab and line feed, DEL, C1, line separators, marks that turn the direction of text, tags, and what is not text
+# C0 except tab and line feed, DEL, C1, line separators, marks for the direction of text, tags, and surrogates
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
@@ -66,7 +58,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """As `printable`, with escapes in place of tab and line feed too."""
+    """``text`` with escapes in place of control characters, tab and line feed included."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -79,7 +71,7 @@ def encoded(body: bytes) -> tuple[str, str]:
 
 
 def indented(text: str) -> str:
-    """JSON objects and arrays with an indent; any other text as it is."""
+    """Indent a JSON object or array. Any other text is unchanged."""
     if text.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             return json.dumps(json.loads(text), indent=2, ensure_ascii=False, allow_nan=False)
@@ -101,14 +93,13 @@ def seconds(text: str) -> float:
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
-    """The type of an option whose text a function reads; the function raises ValueError for a wrong one."""
+    """The type of an option whose text a function parses. It raises ValueError for an invalid text."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See `click.ParamType`."""
         if not isinstance(value, str):
             return value
         try:
@@ -117,15 +108,14 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # not generic before c
             self.fail(str(fault), param, ctx)
 
 
-#: An option in seconds: a number with a unit, or seconds without one.
+#: An option in seconds: a number with a unit; without a unit it is seconds.
 DURATION = Parsed("duration", seconds)
 
 
 class FiniteRange(click.FloatRange):
-    """A number within a range. To click ``nan`` is in every range, and ``inf`` in those without an end."""
+    """A number within a range. click accepts ``nan`` in every range, and ``inf`` in a range without an end."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See `click.ParamType`."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number", param, ctx)
@@ -136,12 +126,12 @@ DEFAULT = "config/broker.xml"
 
 
 def existing(path: str | None) -> str:
-    """The file that ``--config`` names, or the default one where the option is not given (None).
+    """The file of ``--config``, or the default file without the option (None).
 
-    Raises ConfigurationError, with what to do, when there is no such file.
+    Raises ConfigurationError with advice if the default file is missing.
     """
     if path is not None:
-        return path  # whoever reads it says what is wrong with it
+        return path  # the reader of the file reports faults
     if not Path(DEFAULT).exists():
         raise ConfigurationError(
             f"there is no {DEFAULT} in the directory {Path.cwd()}: go to where yours is, or name it with --config FILE"
@@ -168,19 +158,19 @@ class Interrupted(CommandFailed):
         super().__init__(message, INTERRUPTED)
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """The message without ``Error:``."""
+        """Show the message without ``Error:``."""
         click.echo(self.message, file=file or sys.stderr)
 
 
 def to_json(value: Any, indent: int | None = 2) -> str:
-    """JSON that no terminal interprets: control characters are escaped."""
+    """JSON with escapes for all control characters."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if text.replace("\n", "").isprintable():
         return text
     return "".join(
         each
         if each.isprintable() or each == "\n"
-        else "\\u007f"  # DEL, which json takes for text
+        else "\\u007f"  # DEL, which json does not escape
         if each == "\x7f"
         else json.dumps(each)[1:-1]
         for each in text
@@ -188,7 +178,7 @@ def to_json(value: Any, indent: int | None = 2) -> str:
 
 
 def echo_json(value: Any, ascii: bool = False) -> None:
-    """Print a value as JSON. ``ascii``: all other characters are escaped."""
+    """Print a value as JSON. ``ascii``: with escapes for all non-ASCII characters."""
     click.echo(json.dumps(value, indent=2) if ascii else to_json(value))
 
 
@@ -198,7 +188,7 @@ def is_terminal() -> bool:
 
 
 def console(stderr: bool = False) -> Console:
-    """rich's console, without markup, emoji or highlighting of what is printed."""
+    """A console of rich that prints text without markup, emoji and highlighting."""
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
@@ -213,12 +203,12 @@ def bracketed(host: str) -> str:
 
 
 def reachable(host: str) -> str:
-    """The host for clients on this machine of a listener, which may accept connections to all addresses."""
+    """The host for clients on this machine of a listener, which may listen on all addresses."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104
 
 
 def bytes_text(value: float) -> str:
-    """``1.5 MiB``; -1 is no limit."""
+    """``1.5 MiB``; ``-`` for -1, which means no limit."""
     if value < 0:
         return "-"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
@@ -251,7 +241,7 @@ def rate_text(value: float) -> str:
 
 
 def duration_text(milliseconds: float) -> str:
-    """``850ms``, ``12s``, ``3m 20s``, ``5h 10m``, ``2d 3h``; -1 is not set."""
+    """``850ms``, ``12s``, ``3m 20s``, ``5h 10m``, ``2d 3h``; ``-`` for -1, which means not set."""
     if milliseconds < 0:
         return "-"
     if milliseconds < 1000:
@@ -265,7 +255,7 @@ def duration_text(milliseconds: float) -> str:
 
 
 def time_text(milliseconds: float) -> str:
-    """A time in the local zone: ``2026-11-23 04:05:06``; 0 is not set."""
+    """A time in the local zone: ``2026-11-23 04:05:06``; ``-`` for 0, which means not set."""
     if milliseconds <= 0:
         return "-"
     try:
@@ -275,12 +265,12 @@ def time_text(milliseconds: float) -> str:
 
 
 def age_text(milliseconds: float) -> str:
-    """How long ago a time was."""
+    """The age of a time in epoch ms; ``-`` for 0."""
     return "-" if milliseconds <= 0 else duration_text(max(0, time.time() * 1000 - milliseconds))
 
 
 def plain_text(value: Any, comma: str = ",") -> str:
-    """A value in full, for a pipe: as in JSON, text without quotes, nothing for null."""
+    """A complete value for a pipe: as in JSON, text without quotes, empty for null."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -302,17 +292,17 @@ def human_text(value: Any) -> str:
 
 
 def limit_text(value: Any) -> str:
-    """A number of which -1 means none."""
+    """A limit; ``-`` for -1 or None, which mean no limit."""
     return "-" if value in (None, -1) else human_text(value)
 
 
 # ---- tables
 
 
-#: Values that a column shows at its right end.
+#: Formats of columns that are aligned to the right.
 _NUMBERS = (count_text, limit_text, rate_text, bytes_text, duration_text, age_text)
 
-#: Styles of a field in a list: of a value that is not true, and of true.
+#: Styles of a field in a list: for another value than true, and for true.
 _STYLES = {
     "allowed": ("red", "green"),
     "blocked": ("", "yellow"),
@@ -323,9 +313,9 @@ _STYLES = {
 
 
 class Column(NamedTuple):
-    """A column, or a field of one record: the field of the API, its title, how a value is shown to people.
+    """A column, or a field of one record: the field of the API, its title, and the format of values for people.
 
-    On a terminal that is too narrow the columns with the highest ``rank`` are left out first; 0 is never left out.
+    A narrow terminal omits the columns with the highest ``rank`` first, and never omits columns with rank 0.
     """
 
     field: str
@@ -340,7 +330,7 @@ class Column(NamedTuple):
         return self.show in _NUMBERS
 
 
-#: Titles of fields that their names do not give.
+#: Titles of fields that differ from their names.
 _TITLES = {
     "addedRate": "in",
     "addressSize": "memory",
@@ -353,7 +343,7 @@ _TITLES = {
     "sentRate": "in",
 }
 
-#: How values are shown, by the last word of the name of their field, which is not part of the title.
+#: Formats of values, by the last word of the name of their field. The title omits that word.
 _SHOWN = {
     "Age": duration_text,
     "Bytes": bytes_text,
@@ -365,7 +355,7 @@ _SHOWN = {
 
 
 def _column(name: str, details: Any = ()) -> Column:
-    """A field; ``details`` are its title, how it is shown, its rank, or a tuple of them: those that differ."""
+    """A column for a field. ``details`` is a title, a format, a rank, or a tuple of these in place of the defaults."""
     words = re.sub("(?=[A-Z])", " ", name).split()
     show = _SHOWN.get(words[-1])
     title = _TITLES.get(name) or " ".join(words[:-1] if show else words).lower()
@@ -377,7 +367,7 @@ def _column(name: str, details: Any = ()) -> Column:
 
 
 def columns(**shown: Any) -> tuple[Column, ...]:
-    """The columns of a list by field: the rank, or a tuple of it, a title in place of the name, and a way to show."""
+    """The columns of a list, by field. A value is the rank, or a tuple of rank, title and format."""
     made = (_column(*each) for each in shown.items())
     return tuple(
         each._replace(title=each.title.upper(), style=_STYLES.get(each.field, ("", ""))) for each in made
@@ -385,13 +375,13 @@ def columns(**shown: Any) -> tuple[Column, ...]:
 
 
 def every(names: Iterable[str], known: Iterable[Column] = ()) -> list[Column]:
-    """A column for each name of a field: one of the known ones, or one without a way to show it."""
+    """The columns of fields by name: known columns, or columns with the default format."""
     by_field = {column.field: column for column in known}
     return [by_field.get(name) or Column(name, name) for name in names]
 
 
 def fields(*names: str, **others: Any) -> list[Column]:
-    """Fields of one record: those whose names say everything, and others with a title, a way to show, or both."""
+    """Columns for the fields of one record: with defaults by name, and others with a title, a format, or both."""
     return [*map(_column, names), *(_column(*each) for each in others.items())]
 
 
@@ -401,7 +391,7 @@ def print_table(
     selected: str | None = None,
     empty: str = "nothing found",
 ) -> None:
-    """Rows as a table. ``selected``: the fields to show, separated by commas, in place of those that fit."""
+    """Print rows as a table. ``selected`` are the fields to show, separated by commas; None: all that fit."""
     if selected is not None:
         columns = every(map(str.strip, selected.split(",")), columns)
         if unknown := [each.field for each in columns if rows and each.field not in rows[0]]:
@@ -439,7 +429,7 @@ def fitted_table(
     }
     shown, hidden = list(columns), []
     while not fixed and sum(widths[each.field] + 2 for each in shown) > width + 2:
-        last = max(reversed(shown), key=lambda each: each.rank)  # of the highest rank
+        last = max(reversed(shown), key=lambda each: each.rank)  # the highest rank
         if last.rank == 0:
             break
         shown.remove(last)
@@ -457,7 +447,7 @@ def fitted_table(
     return table, hidden
 
 
-#: Cells beyond this width are shortened in favour of other columns.
+#: Maximum width that a cell takes from other columns. A narrow terminal shortens longer cells.
 _LONGEST = 60
 
 
@@ -470,7 +460,7 @@ def _cell(column: Column, row: Values) -> Text:
 
 
 def print_fields(record: Values, sections: Mapping[str, Iterable[Column]]) -> None:
-    """One thing: on a terminal its fields by section, others at the end; in a pipe a line with tab per field."""
+    """Print a record: on a terminal fields by section, other fields last; in a pipe a line with a tab per field."""
     if not is_terminal():
         for name, value in record.items():
             click.echo(f"{name}\t{plain_text(value)}")
@@ -494,7 +484,7 @@ def print_fields(record: Values, sections: Mapping[str, Iterable[Column]]) -> No
 
 
 def print_rows(rows: Sequence[tuple[str, str]]) -> None:
-    """Titles and values: on a terminal aligned and indented, in a pipe a line with tab per row."""
+    """Print titles and values: on a terminal aligned and indented, in a pipe a line with a tab per row."""
     width = max((len(title) for title, _ in rows), default=0)
     for title, value in rows:
         if is_terminal():
@@ -504,7 +494,7 @@ def print_rows(rows: Sequence[tuple[str, str]]) -> None:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
-    """Rows as lines with columns as wide as they must be; those that are ``right`` end at the right."""
+    """Format rows as lines with aligned columns. ``right``: whether each column is aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = zip(row, widths, right or [False] * len(row), strict=True)
@@ -514,12 +504,12 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterat
 
 
 def done(text: str) -> None:
-    """What a command did, for people: on standard output."""
+    """Print the result of a command for people, on standard output."""
     click.echo(one_line(text))
 
 
 def report(as_json: bool, value: Any, *lines: str) -> None:
-    """Print what a command did: a value with --json, otherwise lines for people."""
+    """Print the result of a command: a value with --json, otherwise lines for people."""
     if as_json:
         echo_json(value)
     else:
@@ -528,7 +518,7 @@ def report(as_json: bool, value: Any, *lines: str) -> None:
 
 
 def warn(text: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     click.echo(one_line(text), err=True)
 
 
@@ -536,7 +526,7 @@ def warn(text: str) -> None:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something is lost. Without a terminal ``--yes`` is required."""
+    """Ask for confirmation of a destructive command. Without a terminal ``--yes`` is required."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -555,7 +545,7 @@ def ask_password(text: str, **settings: Any) -> str:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A progress bar on standard error while work is under way; nothing where that is no terminal."""
+    """Show a progress bar on standard error during the context, if it is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -579,7 +569,7 @@ def progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
 
 @contextmanager
 def byte_progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
-    """As `progress`, for many small steps: the function takes the size of each; ``length`` is their sum."""
+    """Show a progress bar for many small steps. The function takes the size of a step; ``length`` is their sum."""
     if not sys.stderr.isatty() or length <= 0:
         yield lambda size: None
         return
@@ -592,7 +582,7 @@ def byte_progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
 
 
 class ProgressLine:
-    """One line on standard error that is replaced while work goes on; nothing where that is no terminal."""
+    """One line on standard error that shows the progress of work, if it is a terminal."""
 
     def __init__(self, quiet: bool = False, terminal: bool | None = None) -> None:
         self._shown = not quiet and (sys.stderr.isatty() if terminal is None else terminal)
@@ -615,7 +605,7 @@ class ProgressLine:
 
 
 class RateLine(ProgressLine):
-    """A progress line of messages per second, which is drawn five times a second."""
+    """A progress line of messages per second, updated five times per second."""
 
     def __init__(self, quiet: bool) -> None:
         super().__init__(quiet)
@@ -627,23 +617,23 @@ class RateLine(ProgressLine):
         return max(time.monotonic() - self.started, 1e-6)
 
     def rate(self, messages: int) -> str:
-        """The messages per second since the start as a text, which is empty for few messages."""
+        """The messages per second since the start as a text; empty for fewer than 1000 messages."""
         return f", {messages / self.seconds:,.0f} messages/s" if messages >= 1000 else ""
 
     def update(self, text: str, messages: int) -> None:
-        """Show a text and the rate of so many messages, unless the line was drawn just now."""
+        """Show a text and the rate of ``messages`` so far, unless the last update is less than 0.2 s ago."""
         now = time.monotonic()
         if now - self._drawn > 0.2:
             self._drawn = now
             self.show(f"{text}, {messages / self.seconds:,.0f} messages/s")
 
 
-#: Seconds between two looks at a batch that is under way: on a terminal, and elsewhere.
+#: Seconds between two updates of the progress: on a terminal, and elsewhere.
 REDRAW_SECONDS, LOG_SECONDS = 0.5, 10.0
 
 
 class Progress:
-    """How far something is: one line that is drawn again on a terminal, else a line every some seconds."""
+    """The progress of work: on a terminal a line that is updated, else a new line every 10 seconds."""
 
     def __init__(self, *, terminal: bool | None = None, pause: float | None = None) -> None:
         self._terminal = sys.stderr.isatty() if terminal is None else terminal
@@ -652,14 +642,14 @@ class Progress:
         self._lock = RLock()
 
     def show(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         with self._lock:
             self._line.clear()
             click.echo(text, err=True)
 
     @contextmanager
     def watching(self, progress: Callable[[], str | None]) -> Iterator[None]:
-        """Show what ``progress`` says from time to time; None where there is nothing to say."""
+        """Show the text of ``progress`` periodically during the context. None removes the line."""
         over = Event()
 
         def watch() -> None:
@@ -677,7 +667,7 @@ class Progress:
                 self._line.clear()
 
     def look(self, progress: Callable[[], str | None]) -> None:
-        """Once."""
+        """Show the text of ``progress`` once."""
         text = progress()
         with self._lock:
             if text is None:
@@ -692,7 +682,7 @@ BLOCKS, ASCII = "▁▂▃▄▅▆▇█", ".:-=+*#@"
 
 
 def sparkline(values: Sequence[float | None], width: int, symbols: str = BLOCKS) -> str:
-    """The last ``width`` values as a row of bars from 0 to their maximum; a space where nothing is known."""
+    """The last ``width`` values as bars from 0 to their maximum; a space for an unknown value."""
     values = values[-width:]
     most = max((value for value in values if value is not None), default=0)
     last = len(symbols) - 1
@@ -703,7 +693,7 @@ def sparkline(values: Sequence[float | None], width: int, symbols: str = BLOCKS)
 
 
 def symbols_of(encoding: str | None) -> str:
-    """Block elements where the terminal can show them."""
+    """Block elements if the terminal can show them, else ASCII characters."""
     try:
         BLOCKS.encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

@@ -44,7 +44,7 @@ class Use(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """All policies, and what one broker.xml does with them."""
+    """All policies, and their uses in one broker.xml."""
 
     file: str
     plugins: Sequence[PluginConfiguration] | None  # the broker-plugins of the file; None if there is no file
@@ -53,14 +53,14 @@ class Listing(NamedTuple):
     uses: Mapping[str, Sequence[Use]]  # by the names of broker-plugins
 
     def plugins_of(self, entry: Entry) -> list[PluginConfiguration]:
-        """The broker-plugins that this policy is for."""
+        """The broker-plugins that name a policy."""
         if entry.shadowed_by:
             return []
         return [plugin for plugin in self.plugins or () if _policy_name(plugin) == entry.name]
 
     @property
     def missing(self) -> list[PluginConfiguration]:
-        """The broker-plugins whose policy is not there."""
+        """The broker-plugins whose policy is missing."""
         known = {entry.name for entry in self.entries}
         return [plugin for plugin in self.plugins or () if _policy_name(plugin) not in known]
 
@@ -82,7 +82,7 @@ def plugins() -> None:
 @command(plugins, "list")
 def list_plugins(
     config: str | None = option(
-        "FILE", f"The broker.xml beside which plugins are looked for.  [default: {DEFAULT}]"
+        "FILE", f"The broker.xml with the directory plugins beside it.  [default: {DEFAULT}]"
     ),
     parameters: bool = option(
         "Load the policies that broker.xml names, as a broker does, and show their parameters."
@@ -114,7 +114,7 @@ def list_plugins(
 
 
 def _listing(config: str | None, parameters: bool) -> Listing:
-    # Here and not above: the policy package imports most of the broker, which no other command needs.
+    # imported here: the policy package imports most of the broker, which other commands do not need
     from stompring.policy.load import PluginSources, catalogue, load_details
     from stompring.settings.broker_xml import read_broker_xml
 
@@ -300,7 +300,7 @@ def new(
         tested = target = Path(folder or ".") / distribution
         if os.path.lexists(target):
             raise CommandFailed(f"{target} exists already")
-        # pip takes a bare name for that of a package in its index
+        # pip would search a bare name in its index
         install = f"python -m pip install {target if target.is_absolute() else f'./{target}'}"
     else:
         target = Path(folder) if folder is not None else _plugin_folder(config)
@@ -333,7 +333,7 @@ def new(
 
 
 def _plugin_folder(config: str | None) -> Path:
-    """The first existing plugin directory; the one beside broker.xml if there is none."""
+    """The first existing plugin directory, else the path beside broker.xml."""
     from stompring.policy.load import PLUGIN_DIRECTORY, PluginSources
 
     file = existing(config)
@@ -356,7 +356,7 @@ def _refuse_known_module(module: str, target: Path) -> None:
 
 
 def _texts(name: str, module: str, distribution: str | None) -> dict[Path, str]:
-    """The texts of the files of a policy by path: of a project with this name, or of a module and its test."""
+    """The texts of a policy's files, by path: of the project ``distribution``, or of a module and its test."""
     from stompring.policy.load import ENTRY_POINT_GROUP
 
     values = {
@@ -380,7 +380,7 @@ def _texts(name: str, module: str, distribution: str | None) -> dict[Path, str]:
 
 
 def _class_name(name: str) -> str:
-    """RateLimit for rate-limit, and RefusePolicy for refuse, which the template imports."""
+    """RateLimit for rate-limit; RefusePolicy for refuse, because the template imports Refuse."""
     from stompring import policy
 
     kind = "".join(word[:1].upper() + word[1:] for word in re.split("[-_]", name))

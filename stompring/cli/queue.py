@@ -73,7 +73,7 @@ CONSUMERS = columns(
     subscription=8,
 )
 
-#: Sections of `queue show`: fields, their titles and how they are shown.
+#: Sections of `queue show`: fields with their titles and formats.
 SECTIONS = {
     "Queue": fields("name", "address", "routingType", "durable", "paused", "filter", user="owner"),
     "Messages": fields(
@@ -158,7 +158,7 @@ def show(name: str = QUEUE, remote: Remote = running) -> None:
 
 @command(queue)
 def consumers(name: str = QUEUE, remote: Remote = running) -> None:
-    """List the consumers of a queue: whose they are, and what they have not acknowledged.
+    """List the consumers of a queue, with their users and unacknowledged messages.
 
     \b
     Examples:
@@ -187,7 +187,7 @@ def settings(name: str = QUEUE, remote: Remote = running) -> None:
     remote.print_table(remote.get("queues", name, "settings"), SETTINGS)
 
 
-# ---- create and update: the options are those of the API
+# ---- create and update, with the options of the API
 
 
 def _attribute(row: Option) -> inspect.Parameter:
@@ -212,7 +212,7 @@ def _attribute(row: Option) -> inspect.Parameter:
 
 
 def attribute_options(*kinds: str) -> Any:
-    """The options for all attributes that the API takes, as its fields; an empty text unsets one."""
+    """Options for all attributes of a queue in the API. The value has its fields; an empty text unsets an attribute."""
 
     def attributes(**given: Any) -> JsonObject:
         return {name: None if value == "" else value for name, value in without_none(given).items()}
@@ -363,7 +363,7 @@ def reset_groups(
 ) -> None:
     """Unpin message groups from their consumers.
 
-    The next message of a group selects its consumer anew. Messages in delivery stay with their consumers.
+    The next message of a group selects a consumer again. Messages in delivery stay with their consumers.
 
     \b
     Examples:
@@ -374,12 +374,12 @@ def reset_groups(
     remote.report(answer, f"{counted(answer['reset'], 'group')} of queue {name} unpinned")
 
 
-# ---- messages to another place
+# ---- moving messages
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The messages of a queue that a command is for, and whether it waits for the end of the work."""
+    """The messages of a queue that a command selects, and whether it waits for the end of the work."""
 
     selector: str | None = option("--filter", "SELECTOR", "Only messages that match this selector.")
     messages: tuple[str, ...] = option(
@@ -438,8 +438,8 @@ def move(
 ) -> None:
     """Move messages of a queue to an address, or to one queue of it.
 
-    All pending and scheduled messages, or those of --filter or --message. Each is in one place or the other, also after
-    a crash. Ctrl-C cancels the work: moved messages stay moved.
+    All pending and scheduled messages, or those of --filter or --message. Each message is either in the queue or at the
+    target, also after a crash. Ctrl-C cancels the work: moved messages stay moved.
 
     \b
     Examples:

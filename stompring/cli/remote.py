@@ -1,7 +1,7 @@
-"""The management API of a running broker as commands use it: which broker, its login, requests, lists and errors.
+"""A client of the management API of a running broker: selection of the broker, login, requests, lists and errors.
 
-On the standard library's http.client, without proxies. Every failure is a `CommandFailed` with the exit status of its
-kind: not found, no permission or login, cannot connect, failed.
+It uses the standard library's http.client, without proxies. Failures are `CommandFailed` with an exit status by kind:
+not found, permission or login missing, cannot connect, failed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from .output import (
     without_none,
 )
 
-#: Fetches the list at a path of the API and prints it. Further texts are conditions as of ``--where``.
+#: Fetches the list at a path of the API and prints it. Further texts are conditions like those of ``--where``.
 Listing = Callable[..., None]
 
 
@@ -110,7 +110,7 @@ def list_options(key: str) -> Any:
 def list_command(
     group: click.Group, kind: str, key: str, columns: Sequence[Column], empty: str | None = None
 ) -> Callable[[Callable[[], None]], click.Command]:
-    """Adds ``list`` to a group: the list at ``kind`` of the API. The function has its help only."""
+    """Add the command ``list`` for the list at ``kind`` of the API to a group. The function only has the help text."""
 
     def decorate(described: Callable[[], None]) -> click.Command:
         def called(listing: Listing = list_options(key), remote: Remote = running) -> None:
@@ -127,8 +127,8 @@ def for_each(
 ) -> Callable[[Callable[..., None]], click.Command]:
     """Make a function of a ``remote`` and a ``name`` a command for several names, until the first failure.
 
-    ``names`` is the argument. All questions are asked before the first call; ``--yes`` answers them. The failure says
-    which were not tried.
+    ``names`` is the argument. The command asks all questions before the first call; ``--yes`` answers them. The error
+    lists the names that were not tried.
     """
 
     def decorate(function: Callable[..., None]) -> click.Command:
@@ -161,16 +161,16 @@ def for_each(
     return decorate
 
 
-#: Seconds for connecting, for an answer, and for an answer to work that takes as long as there are messages.
+#: Time limits in seconds for a connection, for an answer, and for an answer to work on many messages.
 CONNECT_TIMEOUT, TIMEOUT, LONG_TIMEOUT = 5.0, 60.0, 3600.0
 
-#: Seconds after which a connection is opened again: the broker closes idle ones after 120.
+#: Maximum idle time in seconds of a connection that is used again: the broker closes it after 120.
 REUSE = 60.0
 
 #: Items per page of a list, the maximum of the API.
 PAGE_SIZE = 1000
 
-#: Seconds between two looks at a task.
+#: Seconds between two requests for the progress of a task.
 TASK_INTERVAL = 0.2
 
 
@@ -185,7 +185,7 @@ class ApiError(CommandFailed):
 
 @dataclass(frozen=True)
 class Login:
-    """Who logs in, and where the password comes from. It is read before the first request."""
+    """User and source of the password, which is read before the first request."""
 
     user: str | None
     context: Context
@@ -232,19 +232,16 @@ class Remote:
     # ---- requests
 
     def get(self, *path: str, **query: object) -> Any:
-        """GET below /api/v1; parameters that are None are left out."""
+        """GET below /api/v1, without parameters that are None."""
         return self.call("GET", path, query=query)
 
     def post(self, *path: str, body: Values | None = None, timeout: float | None = None) -> Any:
-        """POST."""
         return self.call("POST", path, body or {}, timeout=timeout)
 
     def patch(self, *path: str, body: Values) -> Any:
-        """PATCH."""
         return self.call("PATCH", path, body)
 
     def delete(self, *path: str, **query: object) -> Any:
-        """DELETE."""
         return self.call("DELETE", path, None, query, LONG_TIMEOUT)
 
     def call(
@@ -268,7 +265,7 @@ class Remote:
             raise self._wrong_server(answer) from None
 
     def stream(self, read: Callable[[], bytes]) -> Iterator[bytes]:
-        """What ``read`` takes of an answer until its end. Raises `CommandFailed` if the connection is lost."""
+        """Yield the pieces of an answer that ``read`` returns. Raises `CommandFailed` if the connection is lost."""
         try:
             while piece := read():
                 yield piece
@@ -278,10 +275,10 @@ class Remote:
             self.close()
 
     def pages(self, *path: str, limit: int | None = None, sized: bool = True, **query: Any) -> Any:
-        """All pages of a list, or its first ``limit`` items, as one page. ``sized``: not of the broker's own size."""
+        """All pages of a list, or its first ``limit`` items, as one page. ``sized``: request the size of pages."""
         found: list[Any] = []
         page = 0
-        # all pages have the same size: it decides where a page begins
+        # all requests need the same size: page n begins at (n - 1) * size
         size = PAGE_SIZE if limit is None else min(limit, PAGE_SIZE)
         while True:
             page += 1
@@ -383,7 +380,7 @@ class Remote:
         return connection
 
     def close(self) -> None:
-        """Close the connection. The next request opens another one."""
+        """Close the connection. The next request opens a new one."""
         connection, self._connection = self._connection, None
         if connection:
             connection.close()
@@ -430,11 +427,11 @@ class Remote:
     # ---- answers and tasks
 
     def report(self, answer: Any, text: str) -> None:
-        """The API's JSON with --json, ``{}`` for an answer without a body; otherwise a line for people."""
+        """Print the API's JSON with --json, ``{}`` for an answer without a body; otherwise a line for people."""
         report(self.json, {} if answer is None else answer, text)
 
     def print_table(self, answer: Any, columns: Sequence[Column], empty: str = "nothing found") -> None:
-        """The API's JSON of a list with --json, otherwise a table."""
+        """Print the API's JSON of a list with --json, otherwise a table."""
         if self.json:
             echo_json(answer)
         else:
@@ -447,7 +444,7 @@ class Remote:
         inner: str = "",
         columns: Sequence[Column] = (),
     ) -> None:
-        """The API's JSON of a record with --json, otherwise its fields, and the list in its field ``inner``."""
+        """Print the API's JSON of a record with --json, otherwise its fields, and the list in its field ``inner``."""
         if self.json:
             echo_json(record)
             return
@@ -460,18 +457,18 @@ class Remote:
     def run_task(self, title: str, path: tuple[str, ...], body: Values, detach: bool) -> Any:
         """Start a task, show its progress until it ends, and return it; with ``detach`` return it at once.
 
-        Ctrl-C cancels the task: what is done stays done.
+        Ctrl-C cancels the task; its changes so far remain.
         """
         with _deferred_interrupt() as heed:
             task = self.post(*path, body={**body, "wait": False})
             return task if detach else self.follow_task(title, str(task["taskID"]), heed)
 
     def cancel_task(self, task_id: str) -> Any:
-        """Cancel a task, and return it once its last slice has ended."""
+        """Cancel a task, and return it after its end."""
         try:
             self.delete("tasks", task_id)
         except ApiError as fault:
-            if fault.http != 409:  # it has ended
+            if fault.http != 409:  # 409: the task has ended
                 raise
         deadline = time.monotonic() + CANCEL_TIMEOUT
         while True:
@@ -515,10 +512,10 @@ class Remote:
         return task
 
 
-#: Seconds that a cancelled task may take to end: a slice.
+#: Time limit in seconds for the end of a cancelled task, which ends after its time slice.
 CANCEL_TIMEOUT = 10.0
 
-#: What a task did with a message.
+#: Past tenses of the operations of tasks.
 _PAST = {
     "move": "moved",
     "copy": "copied",
@@ -531,9 +528,9 @@ _PAST = {
 
 @contextmanager
 def _deferred_interrupt() -> Iterator[Callable[[], None]]:
-    """Ctrl-C is recorded while a task is being started, so that it can be cancelled; a second one is immediate.
+    """Record Ctrl-C during the start of a task, so that the task can be cancelled. A second Ctrl-C is immediate.
 
-    ``heed`` raises the recorded one, and ends the deferral: between the two no Ctrl-C is lost.
+    The function that it yields raises a recorded Ctrl-C and ends the recording, without losing one in between.
     """
     interrupts: list[int] = []
 
@@ -605,10 +602,10 @@ def running(
 
 # ---- completion
 
-#: Names that a shell takes as they are: others are not offered, because a shell inserts them without quotes.
+#: Names without special characters. Others are not offered, because shells insert names without quotes.
 SAFE = re.compile(r"[A-Za-z0-9_./:@%+=,][A-Za-z0-9_./:@%+=,-]*")
 
-#: Seconds that a completion may take, and names that it offers.
+#: Time limit of a completion in seconds, and maximum number of its names.
 COMPLETION_TIMEOUT, MOST = 2.0, 200
 
 

@@ -1,14 +1,7 @@
-"""Commands for addresses, connections, loggers, permissions and tasks.
+"""Commands for resources of a running broker.
 
-``stompring address``: addresses of a running broker.
-
-``stompring connection`` and ``stompring consumer``: the clients of a running broker.
-
-``stompring logger``: log levels of a running broker.
-
-``stompring permission``: what a user of a running broker may do, and by which rule.
-
-``stompring task`` and ``stompring dead-letters``: work on many messages, and messages to retry.
+``stompring address``, ``connection``, ``consumer``, ``logger`` (log levels), ``permission`` (permissions of a user, and
+their rules), ``task`` (work on many messages) and ``dead-letters``.
 """
 
 from __future__ import annotations
@@ -509,7 +502,7 @@ def show_task(task_id: str = ID, remote: Remote = running) -> None:
 
 @command(task)
 def follow(task_id: str = ID, remote: Remote = running) -> None:
-    """Show the progress of a task until it ends. Ctrl-C cancels the task: what it has done stays done.
+    """Show the progress of a task until it ends. Ctrl-C cancels the task; its changes so far remain.
 
     \b
     Examples:
@@ -521,7 +514,7 @@ def follow(task_id: str = ID, remote: Remote = running) -> None:
 
 @command(task)
 def cancel(task_id: str = ID, remote: Remote = running) -> None:
-    """Cancel a task. What it has done stays done.
+    """Cancel a task. Its changes so far remain.
 
     \b
     Examples:
@@ -545,10 +538,9 @@ GROUPS = columns(
 
 
 class _ListByDefault(click.Group):
-    """A group that lists without a command."""
+    """A group whose default command is ``list``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The words of the command."""
         asks_for_list = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
         if asks_for_list and not ctx.resilient_parsing:
             args = ["list", *args]
@@ -573,7 +565,7 @@ def dead_letters() -> None:
 def list_dead_letters(remote: Remote = running) -> None:
     """List dead letters grouped by queue, origin and reason.
 
-    Of a queue the first 10,000 messages are examined; COMPLETE is no where it has more.
+    The first 10,000 messages of each queue are examined; COMPLETE shows whether these are all of its messages.
 
     \b
     Examples:
@@ -586,8 +578,8 @@ def list_dead_letters(remote: Remote = running) -> None:
 @command(dead_letters)
 def retry(
     queue: str | None = argument(shell_complete=QUEUE_NAMES),
-    origin: str | None = option("--from", "QUEUE", "Only those that came from this queue."),
-    reason: str | None = option("TEXT", "Only those with this reason, such as max-delivery-attempts."),
+    origin: str | None = option("--from", "QUEUE", "Only dead letters from this queue."),
+    reason: str | None = option("TEXT", "Only dead letters with this reason, such as max-delivery-attempts."),
     everything: bool = option("--all", "All dead letters of the broker."),
     remote: Remote = running,
 ) -> None:

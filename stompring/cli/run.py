@@ -1,4 +1,4 @@
-"""``stompring run``: start the broker and stay until it is told to stop."""
+"""``stompring run``: runs the broker until a signal stops it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(
     ),
     drain_timeout: float = option(
         "SECONDS",
-        "On SIGINT or SIGTERM refuse new connections first, and wait up to so long until clients have gone.",
+        "On SIGINT or SIGTERM refuse new connections first, and wait up to this time for all clients to disconnect.",
         default=0,
         min=0,
         max=86_400,
@@ -52,8 +52,8 @@ def run(
     again, and keeps the configuration it has where the new one has a mistake.
 
     With a <replicated-log> it is a standby until the log's active broker is silent. Exit status 75: it was active and
-    is not any more, because another broker is or because it was asked to step down. Started again, it is a standby.
-    Exit status 1: it could not start, and another broker may.
+    lost that role, because another broker took over or an operator asked it to step down. Started again, it is a
+    standby. Exit status 1: it could not start, and another broker may.
 
     Without --config and without config/broker.xml it runs the packaged configuration: listeners on 127.0.0.1 only
     (STOMP 61613, WebSocket 61614, HTTP 8161), no logins, data in $XDG_STATE_HOME/stompring (~/.local/state/stompring).
@@ -66,7 +66,7 @@ def run(
       stompring run --data /tmp/try --log-level debug
       stompring run --config etc/broker.xml --wait
     """
-    # Here and not above: Twisted and what comes with it would make every other command slow to start.
+    # imported here: Twisted makes commands slow to start
     stock_because = use_reactor(reactor)
     from stompring.server import service
 

@@ -43,20 +43,20 @@ CHUNK = 1 << 16
 #: Seconds to wait for outstanding receipts after SIGINT.
 INTERRUPT_GRACE = 5.0
 
-#: Bytes of a line, a file or standard input: as long as a body may be.
+#: Maximum number of bytes of a line, a file or standard input: the maximum length of a body.
 MAX_BODY = 1 << 31
 
 Headers = tuple[tuple[str, str], ...]
 
 
 class Item(NamedTuple):
-    """One message to send: its body, and headers of its own."""
+    """One message to send, with its body and its own headers."""
 
     body: bytes
     headers: Headers = ()
 
 
-#: Services the connection while an input has nothing.
+#: Services the connection while an input has no data.
 Idle = Callable[[], None]
 
 
@@ -83,7 +83,7 @@ def send(
     expires: float | None = option("DURATION", "Expire after this time."),
     delay: float | None = option("DURATION", "Deliver after this time (AMQ_SCHEDULED_DELAY)."),
     period: float | None = option("DURATION", "Time between repeats (AMQ_SCHEDULED_PERIOD)."),
-    repeat: int | None = option("N", "Repeats after the first delivery; -1: for ever.", min=-1),
+    repeat: int | None = option("N", "Repeats after the first delivery; -1: no limit.", min=-1),
     cron: str | None = option("EXPRESSION", "Deliver at these times, five fields (AMQ_SCHEDULED_CRON)."),
     window: int = option("N", "Messages without a receipt at any time.", default=1000, min=1),
     no_receipt: bool = option("Ask for no receipts but the last one, that of DISCONNECT."),
@@ -170,7 +170,7 @@ class _Source:
                 raise CommandFailed(f"--file {file} {why}: nothing was sent")
 
     def items(self, idle: Idle) -> Iterator[list[Item]]:
-        """Groups of messages; a group ends where the next message is not there yet."""
+        """Yield groups of messages. A group ends if the input has no further message yet."""
         if self.body is not None or not (self.lines or self.json_lines):
             yield from self._whole(idle)
             return
@@ -228,7 +228,7 @@ class _Source:
 
 
 def _chunks(file: Path, idle: Idle) -> Iterator[bytes]:
-    """The content of a file, a pipe or standard input, as it comes. Raises `CommandFailed`."""
+    """Yield the content of a file, a pipe or standard input as it arrives. Raises `CommandFailed`."""
     stdin = file == STDIN
     try:
         stream = open(sys.stdin.fileno() if stdin else file, "rb", buffering=0, closefd=not stdin)
@@ -246,7 +246,7 @@ def _chunks(file: Path, idle: Idle) -> Iterator[bytes]:
             yield data
 
 
-#: Headers of a received message that a SEND must not have: the broker writes them, or they belong to its delivery.
+#: Headers of a received message that a SEND must not have: the broker sets them.
 NOT_SENT = {
     "ack",
     "content-length",
@@ -297,7 +297,7 @@ def parse_json_line(text: bytes) -> Item:
 
 @dataclass
 class Sender:
-    """Sends messages with a window of receipts, and counts those that the broker has confirmed."""
+    """Sends messages with a window of receipts, and counts the confirmed messages."""
 
     connection: CommandConnection
     interrupts: Interrupts
@@ -311,7 +311,7 @@ class Sender:
     confirmed: int = 0
     _outstanding: deque[int] = field(
         default_factory=deque
-    )  # messages sent up to each receipt that has not come
+    )  # number of messages sent up to each outstanding receipt
 
     @property
     def _group(self) -> int:
@@ -338,7 +338,7 @@ class Sender:
         return 0
 
     def summary_text(self, destination: str) -> str:
-        """Of what was sent, in words."""
+        """A summary of the sent messages for people."""
         plural = "" if self.sent == 1 else "s"
         text = f"sent {self.sent:,} message{plural} to {destination}, {self.confirmed:,} confirmed"
         text += self.progress.rate(self.sent)
@@ -352,7 +352,7 @@ class Sender:
             return
         for item in group:
             due = self.progress.started + self.sent / self.rate
-            # below a millisecond several messages share one wait
+            # waits of less than a millisecond are combined
             if (wait := due - time.monotonic()) > 0.001:
                 self.connection.receive(wait)
             self._write([item])
@@ -367,10 +367,10 @@ class Sender:
         self._draw()
 
     def _frames(self, group: Sequence[Item]) -> Iterator[bytes]:
-        """The SEND of each message. The messages count as sent after the last one."""
+        """Yield the SEND of each message. They count as sent after the last one."""
         fixed = {name for name, _ in self.fixed}
         for number, item in enumerate(group, 1):
-            # headers of options override those of a line
+            # headers from options override the headers of a line
             headers = [*self.fixed, *(pair for pair in item.headers if pair[0] not in fixed)]
             if self.expires is not None:
                 headers.append(("expires", str(round((time.time() + self.expires) * 1000))))
@@ -385,7 +385,7 @@ class Sender:
             self._outstanding.append(self.sent)
 
     def _drain(self) -> None:
-        """After an interrupt: count the receipts that are still on their way, until the next one."""
+        """Count the outstanding receipts that arrive after an interrupt, until the next interrupt."""
         self.progress.clear()
         if self._outstanding:
             waiting = self.sent - self.confirmed

@@ -33,7 +33,7 @@ from .output import (
 )
 from .remote import Remote, running
 
-#: Seconds between two looks at a drain.
+#: Seconds between two requests for the state of a drain.
 DRAIN_INTERVAL = 0.5
 
 
@@ -47,7 +47,7 @@ def readiness(remote: Remote) -> tuple[bool, JsonObject]:
 
 
 def reasons(health: Values) -> list[str]:
-    """Why a broker is not ready."""
+    """The reasons why a broker is not ready."""
     found = []
     if health.get("stopping"):
         found.append("the broker is stopping")
@@ -245,10 +245,10 @@ def undrain(remote: Remote = running) -> None:
 
 # ---- events
 
-#: Seconds without any byte after which the stream is opened again; the broker sends comments in between.
+#: Seconds without data after which the command reconnects. The broker sends comments at shorter intervals.
 SILENCE = 90.0
 
-#: Seconds between attempts to connect again, at first and at most.
+#: Seconds between attempts to reconnect: first and maximum value.
 RETRY, LONGEST_RETRY = 0.5, 10.0
 
 COLOURS = {
@@ -272,7 +272,7 @@ def events(
     number: int = option(
         "-n", "--lines", "N", "Begin with the last N events; not with --since.", default=10, min=0
     ),
-    no_follow: bool = option("End after the events that have happened."),
+    no_follow: bool = option("Print past events only."),
     remote: Remote = running,
 ) -> None:
     """Show events of the broker as they happen.
@@ -337,7 +337,7 @@ def _follow(remote: Remote, types: tuple[str, ...], last: str | None) -> None:
 
 
 def server_sent_events(lines: Iterator[bytes]) -> Iterator[JsonObject]:
-    """The JSON data of events; comments and invalid events are left out."""
+    """Yield the JSON data of events, without comments and invalid events."""
     data: list[str] = []
     for raw in lines:
         line = raw.decode("utf-8", "replace").rstrip("\r\n")

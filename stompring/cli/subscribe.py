@@ -42,10 +42,10 @@ from .output import (
     warn,
 )
 
-#: Seconds of one wait for messages.
+#: Maximum time in seconds of one wait for messages.
 WAIT = 0.5
 
-#: Headers that the first line of a message shows, or that only programs need.
+#: Headers that the first line of a message contains, or that only programs need.
 _SHOWN_ELSEWHERE = {
     "ack",
     "content-length",
@@ -57,7 +57,7 @@ _SHOWN_ELSEWHERE = {
     "timestamp",
 }
 
-#: Values that say nothing.
+#: Default values of headers, which are not shown.
 _DEFAULTS = {"expires": "0", "priority": "4", "persistent": "false"}
 
 _UNSAFE_IN_FILE = re.compile(r"[^A-Za-z0-9._-]")
@@ -68,13 +68,13 @@ def subscribe(
     destination: str = argument("DEST"),
     ack_mode: str = option(
         "--ack",
-        "auto: a message is gone when the broker has sent it. Otherwise when it has been printed or written.",
+        "auto: sent messages count as consumed. Otherwise messages are acknowledged when printed or written.",
         exact=("auto", "client", "client-individual"),
         default="client-individual",
     ),
     selector: str | None = option("TEXT", "Receive only messages that match, as \"type = 'order'\"."),
     count: int | None = option("N", "End after N messages.", min=1),
-    timeout: float | None = option("DURATION", "End when no message has come for so long."),
+    timeout: float | None = option("DURATION", "End when no message arrives within this time."),
     browse: bool = option("Show the waiting messages of a queue and leave them there (browser:true)."),
     output: Path | None = option(
         "DIR", "Write each body to a file in DIR, and all headers to DIR/messages.jsonl."
@@ -82,7 +82,7 @@ def subscribe(
     headers: tuple[str, ...] = option("-H", "--header", "NAME=VALUE", "A header of SUBSCRIBE. Repeatable."),
     durable: str | None = option(
         "NAME",
-        "Durable subscription to a topic: it collects messages while nobody is connected. Needs --client-id.",
+        "Durable subscription to a topic: it collects messages while disconnected. Needs --client-id.",
     ),
     client_id: str | None = option("ID", "The client-id of CONNECT."),
     unsubscribe: bool = option("At the end, delete the durable subscription and its messages."),
@@ -124,7 +124,7 @@ def subscribe(
     if browse:
         fields.append(("browser", "true"))
     names = []
-    if durable is not None:  # as Artemis and stompring, and as ActiveMQ Classic call it
+    if durable is not None:  # headers of Artemis and stompring, and of ActiveMQ Classic
         names = [("durable-subscription-name", durable), ("activemq.subscriptionName", durable)]
     fields += names
     if count is not None and ack_mode != "auto" and not browse:
@@ -160,7 +160,7 @@ class Message:
         }
 
     def as_json(self) -> JsonObject:
-        """As ``stompring send --json-lines`` reads it."""
+        """The message as a JSON object for ``stompring send --json-lines``."""
         body, encoding = encoded(self.body)
         return {"number": self.number, "headers": self.headers, "encoding": encoding, "body": body}
 
@@ -198,7 +198,7 @@ def _print_pretty(message: Message) -> None:
         for name, value in headers.items()
         if name not in _SHOWN_ELSEWHERE and _DEFAULTS.get(name) != value
     )
-    colour = False if "NO_COLOR" in os.environ else None  # None: on a terminal
+    colour = False if "NO_COLOR" in os.environ else None  # None: only on a terminal
     click.echo("\n".join([*lines, body_text(message.body), ""]), color=colour)
 
 
@@ -215,7 +215,7 @@ def _text(body: bytes) -> str | None:
 
 
 def body_text(body: bytes, reformat: bool = True) -> str:
-    """A body for a terminal: JSON indented, text with escapes for control characters, anything else in hexadecimal."""
+    """A body for a terminal: indented JSON, text with escapes for control characters, or a hex dump of binary data."""
     text = _text(body)
     if text is None:
         return hex_dump(body)
@@ -223,7 +223,7 @@ def body_text(body: bytes, reformat: bool = True) -> str:
 
 
 def hex_dump(data: bytes) -> str:
-    """As ``hexdump -C``: offset, sixteen bytes, their characters."""
+    """Format data like ``hexdump -C``: offset, sixteen bytes, their characters."""
     lines = []
     for offset in range(0, len(data), 16):
         part = data[offset : offset + 16]
@@ -246,7 +246,7 @@ def _to_files(directory: Path, also: Show | None) -> Show:
         identifier = _UNSAFE_IN_FILE.sub("_", message.headers.get("message-id", ""))[:80]
         name = f"{first + message.number:06}-{identifier}{_suffix(message)}"
         try:
-            # a new file: never one that is there, and never through a link
+            # creates a new file: never overwrites one, and never follows a link
             with open(directory / name, "xb") as file:
                 file.write(message.body)
             index.write(json.dumps({"file": name, "headers": message.headers}) + "\n")
@@ -275,7 +275,7 @@ def _suffix(message: Message) -> str:
 
 @dataclass
 class Subscriber:
-    """Receives, shows and acknowledges messages until an end is reached."""
+    """Receives, shows and acknowledges messages until Ctrl-C, ``count`` or ``timeout``."""
 
     interrupts: Interrupts
     ack_mode: str
@@ -285,7 +285,7 @@ class Subscriber:
     received: int = 0
 
     def run(self, connection: CommandConnection, fields: Pairs, durable: Pairs) -> int:
-        """Receive until the end, and delete the subscription with the headers ``durable``, if there are any.
+        """Receive until the end. Then delete the subscription that the headers ``durable`` name, if any.
 
         Returns the exit code. Raises `CommandFailed`.
         """
@@ -297,10 +297,10 @@ class Subscriber:
         except FAILURES as fault:
             raise failure(fault, self._state()) from None
         except BrokenPipeError:
-            # the reader of the pipe has seen enough; Python shall not complain at its end that the pipe is closed
+            # the reader has closed the pipe: avoids Python's error message about it at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 0
-        # UNSUBSCRIBE first: messages without an ACK return without a failed attempt
+        # UNSUBSCRIBE first: the broker requeues messages without an ACK, without counting a failed attempt
         with suppress(WaitInterrupted, ConnectionFailed):
             try:
                 connection.ask("UNSUBSCRIBE", [("id", "0"), *durable])

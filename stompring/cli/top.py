@@ -44,10 +44,10 @@ from .remote import Remote, running
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-#: Points of a sparkline in the head, and of one in a row.
+#: Number of points of a sparkline in the head, and in a row.
 HEAD_POINTS, ROW_POINTS = 60, 16
 
-#: Seconds that one request may take: the screen waits for it.
+#: Time limit of a request in seconds. The screen waits for each request.
 REQUEST_TIMEOUT = 5.0
 
 #: Lines of the head and the foot.
@@ -55,7 +55,7 @@ HEAD_LINES, FOOT_LINES = 7, 2
 
 
 class View(NamedTuple):
-    """A table: its list in the API, the field that names a row, that of the trend, and fields to sort by, by key."""
+    """A table: list in the API, field with the name of a row, field of the trend, and sort fields by key."""
 
     path: str
     key: str
@@ -63,7 +63,7 @@ class View(NamedTuple):
     sorts: Mapping[str, str]
 
 
-#: By key. The first sort is the default.
+#: The views by key. The first sort field is the default.
 VIEWS = {
     "1": View(
         "queues",
@@ -100,7 +100,7 @@ VIEWS = {
 }
 
 
-#: What the letters sort by.
+#: Names of the sort orders, by key.
 LABELS = {
     "m": "messages",
     "i": "in",
@@ -113,7 +113,7 @@ LABELS = {
 
 
 def columns_of(view: View) -> tuple[Column, ...]:
-    """The columns of the list command, and the trend."""
+    """The columns of a view: those of the list command, and the trend."""
     from . import queue, resources
 
     columns = {
@@ -127,7 +127,7 @@ def columns_of(view: View) -> tuple[Column, ...]:
 
 @dataclass(frozen=True)
 class Reading:
-    """What one look at the broker found."""
+    """The data of one refresh of the screen."""
 
     ready: bool
     broker: Values
@@ -138,7 +138,7 @@ class Reading:
 
 @dataclass
 class Screen:
-    """The selection of the user, and what is known of the broker."""
+    """The selection of the user, and the last data of the broker."""
 
     remote: Remote
     view: View
@@ -152,7 +152,7 @@ class Screen:
     trends: dict[str, deque[float | None]] = field(default_factory=dict)
 
     def look(self, size: int) -> Reading:
-        """Ask the broker, and return its last answer. A lost connection is shown; the next look tries again."""
+        """Request the data. Returns the previous data if the connection is lost; the next call tries again."""
         try:
             self.reading = self._read(max(1, min(size, 1000)))
             self.fault = None
@@ -181,7 +181,7 @@ class Screen:
         return Reading(up, broker, found["data"], found["count"], history)
 
     def press(self, key: str) -> bool:
-        """Handle a key. False: the user wants to leave."""
+        """Handle a key. Returns False for a key that quits."""
         if key in ("q", "Q", "\x1b", "\x03", "\x04"):
             return False
         if key in VIEWS:
@@ -326,7 +326,7 @@ def top(
 
 
 def _run(screen: Screen, interval: float) -> None:
-    """The live screen, until the user leaves."""
+    """Show the live screen until the user quits."""
     from rich.live import Live
 
     shown = console()
@@ -347,20 +347,20 @@ def _run(screen: Screen, interval: float) -> None:
                 following = time.monotonic() + interval
 
 
-#: A key of the text that a terminal sent: an escape sequence, or one character.
+#: A key in the input of a terminal: an escape sequence, or one character.
 _KEYS = re.compile(r"\x1b[\[O][^@-~]*[@-~]?|.", re.DOTALL)
 
 
 @contextmanager
 def _raw_keys() -> Iterator[Callable[[float], list[str]]]:
-    """Keys without echo, and a change of the window's size as an empty list at once. SIGTERM restores the terminal."""
+    """Read keys without echo. A change of the window's size ends the wait. SIGTERM restores the terminal."""
     descriptor = sys.stdin.fileno()
     saved = termios.tcgetattr(descriptor)
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
 
     def resized(number: int, frame: FrameType | None) -> None:
-        """The pipe ends the wait."""
+        """Do nothing: the write to the wakeup pipe ends the wait."""
 
     def terminated(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -374,7 +374,7 @@ def _raw_keys() -> Iterator[Callable[[float], list[str]]]:
         data = os.read(descriptor, 1024)
         return _KEYS.findall(data.decode("utf-8", "replace")) or ["q"]
 
-    # the interpreter writes to the pipe at once, also where a signal comes just before the wait begins
+    # the interpreter writes to the pipe at once, also for a signal just before the wait
     waker = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     before = signal.signal(signal.SIGWINCH, resized), signal.signal(signal.SIGTERM, terminated)
     try:

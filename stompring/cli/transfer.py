@@ -34,16 +34,17 @@ from .options import argument, command, header_pair, option, provided
 from .output import INTERRUPTED, Interrupted, RateLine, counted, warn
 from .send import INTERRUPT_GRACE, NOT_SENT, RESERVED
 
-#: Seconds of one wait: for messages while none are in flight, and for receipts before the source is read again.
+#: Seconds of one wait for messages without messages in flight, and of one wait for receipts between two reads of the
+#: source.
 WAIT, PAUSE = 0.5, 0.05
 
-#: Bytes of messages that the source may deliver before it gets an ACK.
+#: Maximum number of bytes of messages that the source delivers before an ACK.
 WINDOW_BYTES = 4 << 20
 
 DUPLICATE_ID = b"_AMQ_DUPL_ID"
 
-#: Headers of a MESSAGE that its SEND does not have: those of its delivery, those that the target writes, those of its
-#: routing at the source, and those of a schedule, which is over when the message comes.
+#: Headers of a MESSAGE that the SEND to the target must not have: headers of its delivery, of its routing at the source
+#: and of its schedule, which is complete, and headers that the target sets.
 NOT_FORWARDED = {
     *(name.encode() for name in NOT_SENT if name != "expires"),
     b"JMSXDeliveryCount",
@@ -59,7 +60,8 @@ NOT_FORWARDED = {
     b"_AMQ_SCHED_DELIVERY",
 }
 
-#: Destinations in ``reply-to`` that belong to a connection with the source. A target would make one for ours.
+#: Prefixes of destinations in ``reply-to`` that belong to a connection with the source. A target would create one for
+#: the connection of this command.
 TEMPORARY = (b"/temp-queue/", b"/temp-topic/")
 
 Pair = tuple[bytes, bytes]
@@ -67,7 +69,7 @@ Pairs = list[Pair]
 
 
 def end_options(end: str, what: str) -> Any:
-    """The options that name one end: a function that gives its endpoint for a timeout."""
+    """The options of one end. The value is a function that returns its endpoint for a timeout."""
     variable = f"STOMPRING_{end.upper()}_PASSWORD"
 
     def options(
@@ -172,7 +174,7 @@ def _header(text: str) -> Pair:
 
 @dataclass(frozen=True)
 class Plan:
-    """The messages to transfer, and how. After ``timeout`` seconds without one the source is empty; None: never."""
+    """The messages to transfer, and limits. ``timeout``: the source is empty after these seconds without a message."""
 
     source: str
     target: str
@@ -184,7 +186,7 @@ class Plan:
 
 
 class _Source(CommandConnection):
-    """The connection to the source. SIGINT does not end it within a frame: ACKs and UNSUBSCRIBE follow."""
+    """The connection to the source. SIGINT does not interrupt a frame, because ACKs and UNSUBSCRIBE must follow."""
 
     def _wait(self, events: int, seconds: float) -> int:
         if events & select.POLLOUT:
@@ -193,7 +195,7 @@ class _Source(CommandConnection):
 
 
 class _Target(CommandConnection):
-    """The connection to the target. While it waits, the source gets its heart-beats."""
+    """The connection to the target. While it waits, it services the heart-beats of the source."""
 
     source: CommandConnection | None = None
 
@@ -205,7 +207,7 @@ class _Target(CommandConnection):
 
 
 class Transfer:
-    """Sends what the source delivers, and acknowledges what the target has confirmed."""
+    """Sends the messages of the source to the target, and acknowledges messages that the target has confirmed."""
 
     def __init__(self, plan: Plan, interrupts: Interrupts, quiet: bool = False) -> None:
         self.transferred = 0
@@ -270,8 +272,8 @@ class Transfer:
 
     def _loop(self, source: CommandConnection, target: _Target, ids: DuplicateIds) -> None:
         plan = self._plan
-        last = heard = time.monotonic()  # of the source and of the target
-        waiting: list[tuple[Head, bytes]] = []  # delivered, beyond the window or the count
+        last = heard = time.monotonic()  # last activity of source and target
+        waiting: list[tuple[Head, bytes]] = []  # delivered messages beyond the window or the count
         while True:
             self._interrupts.check()
             if not waiting:
@@ -300,7 +302,7 @@ class Transfer:
                 return
 
     def _frame(self, target: _Target, head: Head, body: bytes, ids: DuplicateIds) -> bytes:
-        """The SEND of a message, which is in flight from now on."""
+        """The SEND of a message. Adds the message to those in flight."""
         if self._first is not None and head.headers.get(DUPLICATE_ID) == self._first:
             name = head.headers.get(b"message-id", b"").decode("utf-8", "replace")
             raise BrokerError(
@@ -330,7 +332,7 @@ class Transfer:
             source.send(b"".join([ack(head, source.version) for head in confirmed]))
 
     def _drain(self, source: CommandConnection, target: _Target) -> None:
-        """After SIGINT: what is in flight may still be confirmed, until the next SIGINT."""
+        """Wait after SIGINT for the receipts of messages in flight, until the next SIGINT."""
         deadline = time.monotonic() + INTERRUPT_GRACE
         with suppress(WaitInterrupted, *FAILURES):
             while self._flying and time.monotonic() < deadline:
@@ -339,7 +341,7 @@ class Transfer:
             self._leave(source)
 
     def _leave(self, source: CommandConnection) -> None:
-        """Acknowledge what was confirmed, and return the rest: UNSUBSCRIBE makes that no failed attempt."""
+        """Acknowledge confirmed messages, and unsubscribe, which requeues the others without a failed attempt."""
         self._acknowledge(source)
         source.ask("UNSUBSCRIBE", [("id", "0"), ("destination", self._plan.source)])
         source.close()
@@ -353,16 +355,16 @@ class Transfer:
 
 
 class DuplicateIds:
-    """Makes the same id for each delivery of a message of ``source``, and another for each other message.
+    """Creates duplicate ids: the same id for each delivery of a message of ``source``, different ids for others.
 
-    A source that has lost its data may use the number of a message again: time and body are part of the id too.
+    Time and body are part of the id, because a source that has lost its data may reuse the number of a message.
     """
 
     def __init__(self, source: str, server: str, keep: bool = False) -> None:
-        """``server`` is the header of CONNECTED. With ``keep`` a message keeps an id of its own."""
+        """``server`` is the header of CONNECTED. With ``keep`` a message keeps its own duplicate id."""
         self._source = source.encode()
         self._keep = keep
-        # Artemis puts the number of the consumer in front of that of the message
+        # Artemis writes the number of the consumer before the number of the message
         self._prefixed = server.startswith("ActiveMQ-Artemis")
 
     def of(self, head: Head, body: bytes) -> bytes:
@@ -382,7 +384,7 @@ class DuplicateIds:
 
 
 def send_frame(headers: Pairs, fixed: Iterable[Pair], head: Head, body: bytes, version: bytes) -> bytes:
-    """The SEND of a MESSAGE: ``headers``, ``fixed`` in place of those of the message, and the rest of the message's."""
+    """The SEND of a MESSAGE: ``headers``, ``fixed``, and the headers of the message with other names."""
     written = [*headers, *fixed]
     names = {name for name, _ in written} | NOT_FORWARDED
     written += [
@@ -394,5 +396,5 @@ def send_frame(headers: Pairs, fixed: Iterable[Pair], head: Head, body: bytes, v
     ]
     if b"content-length" in head.headers or b"\0" in body:
         return encode_frame(b"SEND", written, body, version)
-    # a text message of JMS: with a content-length it would become one of bytes
+    # a text message of JMS: a content-length would make it a bytes message
     return encode_frame(b"SEND", written, b"", version)[: -len(b"\0\n")] + body + b"\0\n"

@@ -1,6 +1,6 @@
 """``stompring user add|rm|list|grant|revoke``: users in the files of this machine, or of a running broker over HTTP.
 
-A running broker reads changed files by itself; no reload is needed.
+A running broker reads changed files without a reload.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class FileAccounts:
         return self._roles
 
     def knows(self, name: str, roles: Sequence[str]) -> bool:
-        """Whether a user exists. A missing file is an empty one: `save` creates it.
+        """Return whether a user exists. A missing file counts as empty: `save` creates it.
 
         Raises `click.UsageError`, `ConfigurationError` if `save` could not grant the roles.
         """
@@ -88,7 +88,7 @@ class FileAccounts:
         return self._users.exists() and name in Users(self._users).names()
 
     def save(self, name: str, password: str, roles: Sequence[str], replace: bool) -> None:
-        """Add a user, or replace the password of one. Raises `CommandFailed`."""
+        """Add a user, or replace the password of an existing user. Raises `CommandFailed`."""
         with edit_users(self._users) as edit:
             if name in edit and not replace:
                 raise _exists(name, self.where)
@@ -97,7 +97,7 @@ class FileAccounts:
             self.grant(name, roles)
 
     def remove(self, name: str) -> list[str]:
-        """Remove a user; returns the roles that it had. Raises `CommandFailed`."""
+        """Remove a user. Returns the revoked roles; raises `CommandFailed`."""
         Users(self._users)  # a missing file is an error; only add creates one
         revoked = []
         if self._roles and self._roles.exists():
@@ -144,7 +144,7 @@ class FileAccounts:
 
 
 class RemoteAccounts:
-    """The users of a running broker, as `FileAccounts`."""
+    """The users of a running broker, with the methods of `FileAccounts`."""
 
     def __init__(self, remote: Remote) -> None:
         self.place = remote.server
@@ -160,11 +160,11 @@ class RemoteAccounts:
             return None
 
     def knows(self, name: str, roles: Sequence[str]) -> bool:
-        """Whether a user exists. The broker checks the roles when they are granted."""
+        """Return whether a user exists. The broker checks the roles when they are granted."""
         return self._find(name) is not None
 
     def save(self, name: str, password: str, roles: Sequence[str], replace: bool) -> None:
-        """Add a user, or replace the password of one."""
+        """Add a user, or replace the password of an existing user."""
         found = self._find(name)
         body: JsonObject = {"password": password}
         if roles or found is None:
@@ -275,7 +275,7 @@ def add(
       stompring user add ada --password-stdin --replace < password
       stompring user add bob --role viewers --context prod
     """
-    # checked before the prompt, and by `save` again
+    # checked before the prompt, and again by `save`
     if accounts.knows(name, granted) and not replace:
         raise _exists(name, accounts.where)
     if password_stdin:

@@ -144,7 +144,7 @@ def test_clients_that_reach_the_management_are_a_warning(instance):
         ("users.properties", 0o640, "warning", "is accessible by its group (mode 0640)"),
         ("tls/broker.key", 0o604, "error", "is accessible by everybody"),
         ("broker.xml", 0o666, "error", "can be changed by everybody"),
-        ("tls", 0o777, "error", "can be replaced by everybody"),
+        ("tls", 0o777, "error", "any user can replace files in"),
     ],
 )
 def test_files_that_others_can_read_or_change(instance, file, mode, level, text):
