@@ -196,7 +196,7 @@ class Refuse:
 
 @frozen
 class Wait:
-    """Stops reading the connection for so many milliseconds, then calls `admit` again. Nothing is lost."""
+    """Stops reading the connection for this time in ms, then calls `admit` again. Nothing is lost."""
 
     milliseconds: int
 

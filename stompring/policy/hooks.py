@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 #: Number of different exceptions remembered as logged. Beyond it the broker forgets all of them, and logs them again.
 MAX_LOGGED_ERRORS = 1000
 
-#: Characters of the text of an exception that are kept for management.
+#: Maximum number of characters of an exception's text for management.
 MAX_ERROR_TEXT = 300
 
 #: Seconds between two log lines about the same slow hook.
@@ -552,7 +552,7 @@ class PolicyTransformer:
 
 
 class Policies:
-    """Implements `stompring.broker.ports.Policies`: makes the `Hooks` of each address.
+    """Implements `stompring.broker.ports.Policies`: creates the `Hooks` of each address.
 
     ``plugins`` are the policies that broker.xml names. Without them the address-policy elements of address-settings
     have no effect.

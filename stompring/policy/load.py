@@ -68,7 +68,7 @@ class Entry:
     parameters: Mapping[str, Parameter] | None = None
     fault: str | None = None
     shadowed_by: Entry | None = None  # the entry of this name that the broker loads
-    shipped: bool = False  # comes with stompring
+    shipped: bool = False  # part of stompring
 
     @property
     def origin(self) -> str:
@@ -376,7 +376,7 @@ def _execute(path: Path, code: bytes) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     former = sys.modules.get(name)
-    sys.modules[name] = module  # annotations are looked up there
+    sys.modules[name] = module  # annotations are resolved there
     try:
         # not by the loader: it would use a cached .pyc if the file was changed twice within its time resolution
         exec(compile(code, str(path), "exec", dont_inherit=True), module.__dict__)  # nosec B102
@@ -505,7 +505,7 @@ def _selected(
         return None
     defaults = {name: one.default for name, one in kind.parameters.items() if name not in values}
     files = {name: value for name, value in values.items() if isinstance(value, Path)}
-    # a changed file makes a different policy
+    # a policy with a changed file is a different policy
     digests = {name: sha256(file.read_bytes()).digest() for name, file in files.items() if file.is_file()}
     selected = SelectedPlugin(use.name, kind, defaults | values, digests, f"{faults.file}:{line}")
     try:

@@ -2,7 +2,7 @@
 
 An `Option`, or row, describes one dataclass field: ``ring_counts_paged: bool | None = option(None, "boolean", "…")``.
 The rows are the source of the elements and attributes in schema.xsd and of the tables in docs/settings.md
-(``make docs-reference`` writes both), of the parameters of acceptor URLs, of the JSON fields of queues in the HTTP
+(``make schema`` writes the former), of the parameters of acceptor URLs, of the JSON fields of queues in the HTTP
 interface and in an export, and of the settings that a reload can apply.
 
 Names are those of Artemis's broker.xml with ``-`` as ``_``. Times are milliseconds and sizes bytes unless a field names
