@@ -399,7 +399,7 @@ class Body(NamedTuple):
 
 
 class Response(NamedTuple):
-    """An answer that a route gives."""
+    """A possible answer of a route."""
 
     description: str
     schema: Schema | Component | None = None  # None: no body
@@ -591,7 +591,7 @@ SORT = Parameter("sort", "Field to sort by; a leading - sorts descending. Defaul
 FORCE = Parameter("force", "Also delete what depends on it.", {"type": "boolean", "default": False})
 
 
-#: Parameters of every list besides its fields.
+#: Parameters of every list, in addition to its fields.
 LISTING = (PAGE, SIZE, SEARCH, SORT)
 
 
@@ -836,7 +836,7 @@ Requirements = Callable[[Call], RequiredPermissions]
 
 
 class PermissionRule(NamedTuple):
-    """The permissions that a route requires: a text for people, and a function that yields those of one request."""
+    """The permissions that a route requires: a text for people, and a function that yields them for one request."""
 
     text: str
     required: Requirements

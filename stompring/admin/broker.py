@@ -99,7 +99,7 @@ def _problems(context: AdminContext) -> Iterator[JsonObject]:
         yield _problem(WARNING, "the broker is stopping")
     if context.drain.since is not None:
         yield _problem(WARNING, "the broker is draining: it refuses new connections")
-    if context.node is not None:  # a replicated log that is full counts as a full disk
+    if context.node is not None:  # a full replicated log is reported like a full disk
         fault, log = context.replication_fault, context.node.status().log
         if fault is not None:
             yield _problem(ERROR, f"nothing is delivered: {fault}")

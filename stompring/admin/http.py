@@ -108,7 +108,7 @@ MAX_DEPTH = 8
 #: Maximum size of a file in bytes: files stay in memory.
 MAX_FILE = 4 * 1024 * 1024
 
-#: Headers of every file, besides the Content-Security-Policy.
+#: Headers of every file, in addition to the Content-Security-Policy.
 HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-cache",
     "Referrer-Policy": "no-referrer",

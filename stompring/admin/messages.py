@@ -1312,7 +1312,7 @@ def show_task(call: Call) -> Json:
     errors=CONFLICT,
 )
 def cancel_task(call: Call) -> None:
-    """Cancel a task; what it has done stays done."""
+    """Cancel a task; its changes so far remain."""
     task = call.context.tasks.find(call.names["id"])
     if task.state is not TaskState.RUNNING:
         raise Refused(f"Task {task.number} has ended: it is {task.state.value}")

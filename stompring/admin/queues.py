@@ -437,16 +437,16 @@ def list_dead_letters(call: Call) -> Listed[DeadLetterGroup]:
     for index, queue in enumerate(list(call.directory.queues.values())):
         if queue.message_count and only in (None, queue.name) and not queue.deleted:
             of_queue: dict[MessageOrigin, DeadLetterGroup] = {}
-            looked_at = 0
+            examined = 0
             for ref in in_slices(chain(pending(queue), list(queue.scheduled.values()), iterate_timed(queue))):
                 if not isinstance(ref, Reference):
                     yield ref
                     continue
-                if looked_at == MAX_EXAMINED:
+                if examined == MAX_EXAMINED:
                     for group in of_queue.values():
                         group.complete = False
                     break
-                looked_at += 1
+                examined += 1
                 if ref.state != GONE and (origin := origin_of(ref.message)) is not None:
                     found = of_queue.get(origin)
                     if found is None:

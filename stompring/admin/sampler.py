@@ -40,7 +40,7 @@ MAX_SHARE, MAX_SKIPPED = 0.05, 4
 STALLED = 60
 
 #: Seconds between two checks for stalled consumers.
-LOOK_INTERVAL = 5
+STALL_CHECK_INTERVAL = 5
 
 #: Seconds between two rounds that remove old samples.
 SWEEP_INTERVAL = 60
@@ -67,7 +67,7 @@ DELIVERED, TO_DISK, DELIVERING, SCHEDULED, PAGED = 1, 7, 9, 10, 11
 DISK_UNIT = 10_000
 
 
-class Held(NamedTuple):
+class OldestUnsettled(NamedTuple):
     """The oldest unsettled message of a consumer, and its number of rejections, which rises if it is active."""
 
     message: bytes
@@ -112,7 +112,7 @@ class Sampler:
     _spent = 0.0  # seconds of work in the current round
     _skipped = 0  # number of rounds to skip
     _swept = 0  # second of the last removal of old samples
-    _looked = 0  # second of the last check for stalled consumers
+    _checked = 0  # second of the last check for stalled consumers
 
     def __init__(self, context: AdminContext) -> None:
         self._context = context
@@ -122,7 +122,7 @@ class Sampler:
         self._totals = list(NOTHING)  # sums over all queues, deleted ones included
         self._by_address: dict[AddressBase, list[int]] = {}  # changes of queues in this round
         #: oldest unsettled message of each consumer with a backlog at the last check
-        self._held: dict[Subscription, Held] = {}
+        self._oldest_unsettled: dict[Subscription, OldestUnsettled] = {}
 
     # ---- time
 
@@ -149,9 +149,9 @@ class Sampler:
         """Map stalled consumers (see `STALLED`) to the age in seconds of their oldest unacknowledged message."""
         until = self.memory.second - STALLED
         return {
-            consumer: STALLED + until - held.since
-            for consumer, held in self._held.items()
-            if held.since <= until and not consumer.ended
+            consumer: STALLED + until - oldest.since
+            for consumer, oldest in self._oldest_unsettled.items()
+            if oldest.since <= until and not consumer.ended
         }
 
     def shift(self) -> int:
@@ -215,8 +215,8 @@ class Sampler:
             directory.addresses.values(), lambda each: self._sample_address(each, by_address.get(each))
         )
         yield from _in_steps(self._context.connections.open.values(), self._sample_session)
-        if self.memory.sampling - self._looked >= LOOK_INTERVAL:
-            yield from self._look_at_consumers()
+        if self.memory.sampling - self._checked >= STALL_CHECK_INTERVAL:
+            yield from self._check_consumers()
         self._finish()
         memory = self.memory
         if memory.second - self._swept >= SWEEP_INTERVAL or memory.used > memory.max_bytes:
@@ -343,24 +343,24 @@ class Sampler:
         if values != history.last:
             history.record(values, self._late)
 
-    def _look_at_consumers(self) -> Iterator[None]:
+    def _check_consumers(self) -> Iterator[None]:
         """Find the consumers with unsettled messages whose queues have pending messages."""
-        held: dict[Subscription, Held] = {}
-        self._looked = now = self.memory.sampling
-        looked_at = 0
+        oldest: dict[Subscription, OldestUnsettled] = {}
+        self._checked = now = self.memory.sampling
+        examined = 0
         for session in list(self._context.connections.open.values()):
             for subscription in list(session.subscriptions.values()):
-                looked_at += 1
-                if looked_at % ITEMS_PER_STEP == 0:
+                examined += 1
+                if examined % ITEMS_PER_STEP == 0:
                     yield
                 first = subscription.first_unsettled
                 if first is None or subscription.queue.paused or not subscription.has_waiting:
                     continue
-                before = self._held.get(subscription)
+                before = self._oldest_unsettled.get(subscription)
                 if before is None or before.message != first or before.rejected != subscription.rejected:
-                    before = Held(first, subscription.rejected, now)
-                held[subscription] = before
-        self._held = held
+                    before = OldestUnsettled(first, subscription.rejected, now)
+                oldest[subscription] = before
+        self._oldest_unsettled = oldest
 
     def _sweep(self) -> Iterator[None]:
         """Remove old samples, and count the memory in use."""

@@ -165,7 +165,7 @@ class OfflineReactor(sched.scheduler):
         return ScheduledTimer(self, self.enter(delay, 0, call, args, kw))
 
     def turn(self) -> None:
-        """Run the calls that are due, and the due calls that these make."""
+        """Run the due calls, and further due calls that they schedule."""
         self.run(blocking=False)
 
 
@@ -232,7 +232,7 @@ class OfflineImport:
         }
         self._again = again
         self._batch: list[PortableMessage] = []
-        self._elsewhere: dict[str, Address] = {}
+        self._deleted_addresses: dict[str, Address] = {}
 
     def close(self) -> None:
         """Close the directory as a stopping broker does."""
@@ -330,7 +330,7 @@ class OfflineImport:
 
     def _put(self, message: PortableMessage) -> None:
         directory = self._broker.directory
-        address = directory.addresses.get(message.address) or self._gone(message.address)
+        address = directory.addresses.get(message.address) or self._deleted_address(message.address)
         copy = message.message(self._broker.next_message_number(), address)
         places = [(directory.queues[place.queue], place) for place in message.places]
         # as in a running broker, a message that recurs, or is due at different times in its queues, is not paged
@@ -375,14 +375,14 @@ class OfflineImport:
                 cursor.put_back(ref)
             sum(queue.trim())
 
-    def _gone(self, name: str) -> Address:
+    def _deleted_address(self, name: str) -> Address:
         """A deleted address, for its messages in queues of wildcard addresses."""
-        if name not in self._elsewhere:
+        if name not in self._deleted_addresses:
             directory = self._broker.directory
             address = Address(name, frozenset(), directory.settings.lookup(name), directory.broker)
             address.deleted = True
-            self._elsewhere[name] = address
-        return self._elsewhere[name]
+            self._deleted_addresses[name] = address
+        return self._deleted_addresses[name]
 
     # ---- safety
 

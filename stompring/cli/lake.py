@@ -236,7 +236,7 @@ class Spark:
         jars = {} if is_submitted() else settings(given)
         return {
             **S3Config.of().in_region(buckets[0]).for_hadoop(),
-            LOOKUP_THRESHOLD: "32",  # looking up files takes requests to S3: tasks make them in parallel
+            LOOKUP_THRESHOLD: "32",  # looking up files costs requests to S3, which tasks send in parallel
             **jars,
             **given,
         }

@@ -80,7 +80,7 @@ class _Command(click.Command):
 def command(
     group: click.Group | None = None, name: str | None = None
 ) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a function a command, of a group if one is given; its docstring is the help."""
+    """Make a function a command, in ``group`` if given. Its docstring is the help."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
         parameters, call = _bound(function)

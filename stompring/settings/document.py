@@ -31,7 +31,7 @@ Values = dict[str, Any]
 class Node:
     """One element. ``value`` is its text, None without text.
 
-    Values are those of the readers in `value_types`. ``is_leaf``: the element may contain text only.
+    The readers in `value_types` convert the values. ``is_leaf``: the element may contain text only.
     """
 
     name: str
@@ -75,12 +75,12 @@ def snake(name: str) -> str:
 
 SHORTEST_HIDDEN = 4
 """Minimum length of a hidden value: a shorter one would occur in other words by chance."""
-#: Faults after which the check of a file ends: suggestions for many unknown names take time.
+#: Maximum number of faults of a file. The check ends there, because suggestions for many unknown names take time.
 MAX_FAULTS = 200
 
 
 class Faults:
-    """The faults of ``file`` and of those that it includes, collected so that one run reports all of them."""
+    """Collects the faults of ``file`` and of its included files, so that one run reports all of them."""
 
     def __init__(self, file: str) -> None:
         self.file = file

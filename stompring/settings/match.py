@@ -75,7 +75,7 @@ class Pattern:
         return all(word == many for word in words[at:])
 
     def half_wildcards(self) -> tuple[str, ...]:
-        """The words with a wildcard among other characters, which makes it an ordinary character."""
+        """The words that contain a wildcard together with other characters, as an ordinary character."""
         marks = (self._any, self._single)
         others = (word for word in self._words if word not in marks)
         return tuple(word for word in others if any(mark in word for mark in marks))

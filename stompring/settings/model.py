@@ -607,7 +607,7 @@ class TransformerConfiguration:
 
 @frozen
 class DivertConfiguration:
-    """One ``<divert>``: copies, or with ``exclusive`` takes, messages of one address for others."""
+    """One ``<divert>``: copies messages of one address to others, or moves them with ``exclusive``."""
 
     name: str = field(
         metadata=row(
@@ -1383,7 +1383,7 @@ class Retention:
     """``<journal-retention-directory>``: where consumed journal and page files are retained, how long and how much."""
 
     directory: str
-    period: int = option(  # ms in this field, whatever the unit in the file
+    period: int = option(  # ms in this field, in any unit in the file
         -1,
         "countOrNoLimit",
         "How long a file is retained, from its move to the directory. -1: no limit.",
@@ -1430,7 +1430,7 @@ class BrokerConfiguration:
         group="Elements of core",
     )
     file: str | None = None
-    files: tuple[str, ...] = field(default=(), compare=False)  # the file and those that it includes
+    files: tuple[str, ...] = field(default=(), compare=False)  # the file and its included files
     warnings: tuple[str, ...] = ()  # settings that are valid and have no effect, with file and line
     ignored: tuple[IgnoredSetting, ...] = ()  # settings of Artemis without effect here
     guest: Guest | None = None  # of Artemis's login.config

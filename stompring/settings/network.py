@@ -108,7 +108,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_local(name: str) -> bool:
-    """Whether ``name``, of a ``Host`` header or an origin, can only mean this machine."""
+    """Whether ``name``, of a ``Host`` header or an origin, certainly means this machine."""
     return is_loopback(name) or name.endswith(".localhost")
 
 

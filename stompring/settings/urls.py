@@ -95,7 +95,7 @@ def _store_type(text: str) -> str:
 
 
 def _parameters(part: str, **readers: Reader) -> dict[str, Parameter]:
-    """Parameters by their names, the readers by those of their fields."""
+    """Parameters by name. ``readers`` are the readers by name of the field."""
     return {camel_case(field): Parameter(field, read, part) for field, read in readers.items()}
 
 

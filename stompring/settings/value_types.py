@@ -1,7 +1,7 @@
 """Types of the values in broker.xml and in the URLs of acceptors, with a reader for each.
 
-Every reader takes the text with the blanks around it removed, and raises ``ValueError`` whose message continues
-"… is 'text': ". `VALUE_TYPES` has one for each simple type of schema.xsd, under the type's own name.
+A reader converts a text without surrounding blanks, and raises ``ValueError`` with a message that continues
+"… is 'text': ". `VALUE_TYPES` has a reader for each simple type of schema.xsd, by the name of the type.
 
 Byte notation is Artemis's (its ``ByteUtil.convertTextBytes``): a whole number, then ``K``, ``M`` or ``G`` in
 either case, each optionally followed by ``i``, ``b`` or both. All of them count in 1024s: ``10MB``, ``10M``
@@ -308,7 +308,7 @@ class ValueType(NamedTuple):
 
 
 def number(least: int, read: Callable[[str], int], unset: str | None = None, why: str = "") -> ValueType:
-    """A type of whole numbers; the arguments are those of `bounded`."""
+    """A type of whole numbers, with the arguments of `bounded`."""
     accepts = f"≥ {least}" if unset is None else f"-1 or ≥ {least}"
     return ValueType(bounded(read, least, unset=unset, why=why), accepts, int, least)
 
