@@ -1,4 +1,4 @@
-"""Recovery: repairs the journal's segments at start and rebuilds addresses, queues and messages from them."""
+"""Recovery: at start, the repair of the journal's segments, and the addresses, queues and messages of the journal."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from .segment import HEADER, Fault, build_footer, record_end
 
 log = logging.getLogger(__name__)
 
-#: Bytes after a fault in which a whole record is looked for.
+#: Bytes after a fault that are searched for a whole record.
 SEARCH_BYTES = 256 * 1024
 
 
 def _has_records(data: bytes, at: int) -> bool:
-    """Whether some whole record begins after ``at``: then what is there is damage, and no end half written."""
+    """Return whether a whole record begins after ``at``. If so, the fault is damage, and not an incomplete write."""
     for start in range(at + 1, min(len(data) - 8, at + SEARCH_BYTES)):
         length = int.from_bytes(data[start : start + 4], "little")
         if (
@@ -59,10 +59,10 @@ def _has_records(data: bytes, at: int) -> bool:
 #: Milliseconds between two progress lines of a long recovery.
 PROGRESS_INTERVAL = 2000
 
-#: Messages restored between two looks at the clock.
+#: Messages restored between two progress reports.
 LOADED_AT_ONCE = 10_000
 
-#: Messages of which references are made together, once one of them is needed: less than a millisecond of work.
+#: Messages whose references are created together, when one of them is needed: less than a millisecond of work.
 RUN_LENGTH = 256
 
 _ID = Struct("<I")
@@ -70,7 +70,7 @@ _ID = Struct("<I")
 
 @dataclass(eq=False)
 class StoredRun:
-    """Messages of one segment, ascending by number, for one queue: their objects are made when one is needed."""
+    """Messages of one segment for one queue, ascending by number. Their objects are created when one is needed."""
 
     _data: bytes
     _begins: array[int]
@@ -80,7 +80,7 @@ class StoredRun:
     _memo: TraitsCache
 
     def references(self, run: ReferenceRun) -> list[Reference]:
-        """The references, each in its segment. Their memory is accounted for already."""
+        """Create the references, each in its segment. Their memory is counted already."""
         queue, address, segment, memo = self._queue, self._address, self._segment, self._memo
         data, live, unpack = self._data, segment.live, MESSAGE.unpack_from
         refs = []
@@ -89,7 +89,7 @@ class StoredRun:
             (_, flags, priority, deliveries, _, number, timestamp, expires, _, _,
              head, body, _, traits_length) = unpack(data, at)
             # fmt: on
-            start = at + MESSAGE.size + 4  # of one queue
+            start = at + MESSAGE.size + 4  # 4 bytes: one queue
             tail_at = start + traits_length
             tail = data[tail_at : tail_at + head + body + 2]
             traits = memo.recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
@@ -104,20 +104,20 @@ class StoredRun:
 
 
 class Batch:
-    """Messages of one address for one queue, of one priority, that follow each other there."""
+    """Consecutive messages of one address for one queue, with the same priority."""
 
     def __init__(self, queue: Queue, priority: int) -> None:
         self.queue = queue
         self.priority = priority
         self.address: Address | None = None
-        self.places = array("I")  # in the columns of a segment
+        self.places = array("I")  # indexes in the columns of a segment
 
 
 class MessageLoader:
-    """Brings messages back in the order of their numbers, which is that in which they came.
+    """Restores messages in the order of their numbers, in which they were sent.
 
-    Of those to which nothing has happened, in queues that need nothing of each, no more than their number and their
-    size is needed before somebody takes them.
+    Messages without events, in queues that need no message object, are restored as runs with only their numbers and
+    sizes.
     """
 
     def __init__(self, recovery: Recovery) -> None:
@@ -126,10 +126,10 @@ class MessageLoader:
         self._queues = recovery.queues
         self._addresses = recovery.addresses
         self._memo = TraitsCache()
-        self._batches: dict[tuple[Queue, int], Batch] = {}  # of the present segment
+        self._batches: dict[tuple[Queue, int], Batch] = {}  # of the current segment
 
     def run(self) -> None:
-        """Bring back all messages, and count them."""
+        """Restore all messages, and count them."""
         recovery, replay = self._recovery, self._replay
         index = replay.messages
         total, done = len(index), 0
@@ -137,7 +137,7 @@ class MessageLoader:
         others = sorted(index.others, reverse=True)
         index.segments.reverse()
         while index.segments:
-            columns = index.segments.pop()  # so that a segment's bytes go with the last of its messages
+            columns = index.segments.pop()  # frees a segment's bytes with the last of its messages
             recovery.report_progress(f"restored {done} of {total} messages")
             done += len(columns.numbers)
             self._restore_segment(columns, others, eventful)
@@ -151,7 +151,7 @@ class MessageLoader:
         self._restore(number, StoredMessage(data, at), self._recovery.segments[read.number])
 
     def _restore_segment(self, columns: SegmentMessages, others: list[int], eventful: set[int]) -> None:
-        """``others`` are the numbers of messages in no columns, descending."""
+        """Restore the messages of a segment. ``others``: numbers of messages outside the columns, descending."""
         self._batches = {}
         batches = [self._batch_for(kind) for kind in columns.kinds]
         addresses = [None if kind is None else self._addresses.get(kind.address) for kind in columns.kinds]
@@ -189,13 +189,13 @@ class MessageLoader:
         self._flush(columns, segment)
 
     def _batch_for(self, kind: MessageKind | None) -> Batch | None:
-        """For messages of a kind of which no reference is needed yet; None where one is."""
+        """Return the batch for messages of a kind, None if the kind needs references at once."""
         if kind is None or kind.grouped:
             return None
         queue = self._queues.get(kind.queue)
         if queue is None or kind.address not in self._addresses:
             return None
-        # a queue that needs nothing of a message that comes back but its number, its priority and its size
+        # the queue needs only number, priority and size of a restored message
         if type(queue) is not Queue or queue.non_destructive or queue.ring_size >= 0 or queue.hooks.enqueued:
             return None
         return self._batches.setdefault((queue, kind.priority), Batch(queue, kind.priority))
@@ -205,7 +205,7 @@ class MessageLoader:
             self._defer(columns, batch, segment)
 
     def _defer(self, columns: SegmentMessages, batch: Batch, segment: JournalSegment) -> None:
-        """Enter a batch into its queue, as one run."""
+        """Add a batch to its queue as one run."""
         places, batch.places = batch.places, array("I")
         length, queue, address = len(places), batch.queue, batch.address
         if not length or address is None:
@@ -255,7 +255,7 @@ class MessageLoader:
 
 
 class Recovery:
-    """One start. ``messages`` counts what came back, ``lost_bytes`` what could not be read."""
+    """The recovery of one start. ``messages``: messages restored. ``lost_bytes``: unreadable bytes."""
 
     def __init__(self, journal: Journal, bindings: Bindings, broker: Broker) -> None:
         self.journal = journal
@@ -264,23 +264,24 @@ class Recovery:
         self.replay = Replay(files, journal.directory, journal.identity)
         self._broker = broker
         self.addresses: dict[int, Address] = {}
-        self.queues: dict[int, Queue] = {}  # by id
+        self.queues: dict[int, Queue] = {}  # by number
         self.segments: dict[int, JournalSegment] = {}  # by number
         self._reported_at = broker.clock.steady.refresh()
         self.messages = 0
-        self.orphaned = 0  # messages whose queues are all gone
+        self.orphaned = 0  # messages whose queues no longer exist
         self._numbers: MessageNumbers | None = None
         self.lost_bytes = 0
-        self.damaged: list[str] = []  # what was set aside or left out, for people
+        self.damaged: list[str] = []  # texts about damage, for operators
 
     def run(self, pages: Callable[[], None] | None) -> None:
-        """Do it all. Raises `StoreError` where a file cannot be touched or was made by a newer version.
+        """Restore everything. Raises `StoreError` if a file cannot be read or changed, or if a newer version wrote it.
 
-        ``pages`` makes pages anew; addresses and queues are there then, messages in memory come after them.
+        ``pages`` restores the pages, after addresses and queues and before the messages in memory.
         """
         began = self._broker.clock.steady.refresh()
         collecting = gc.isenabled()
-        gc.disable()  # nothing that is made here is garbage, and a million objects are looked at again and again
+        # recovery creates no garbage, and the collector would scan a million objects again and again
+        gc.disable()
         try:
             self.replay.read(
                 lambda done, total: self.report_progress(f"read {done / 1e6:.0f} of {total / 1e6:.0f} MB")
@@ -311,7 +312,7 @@ class Recovery:
         )
 
     def report_progress(self, text: str) -> None:
-        """Log the progress of a recovery that takes long, unless that was done a moment ago."""
+        """Log the progress of a long recovery, at most every `PROGRESS_INTERVAL`."""
         now = self._broker.clock.steady.refresh()
         if now - self._reported_at >= PROGRESS_INTERVAL:
             self._reported_at = now
@@ -349,9 +350,10 @@ class Recovery:
         journal.begin(segments, self._tail_of(repaired[-1]) if repaired else None)
 
     def _without_begun(self, segments: list[ReadSegment]) -> list[ReadSegment]:
-        """All but a last one of which nothing can be read, where it was being begun when the broker died.
+        """Return the segments without an unreadable last one that a crash interrupted at its creation.
 
-        The one before it is sealed after that: while it is not, nothing in the last one was ever confirmed.
+        The broker seals a segment after it creates the next one. If the one before the last is not sealed, the last
+        holds no confirmed record.
         """
         if not segments or segments[-1].records or not segments[-1].faults or segments[-1].sealed:
             return segments
@@ -362,19 +364,19 @@ class Recovery:
         log.warning("%s: ignored incomplete segment", last.path)
         if not short:
             self._files.rename(last.path, free_name(self._files, last.path, DAMAGED))
-        elif not others or not others[-1].sealed:  # else the next segment is written over it
+        elif not others or not others[-1].sealed:  # else the next segment overwrites it
             self._files.remove(last.path)
         return others
 
     def _repair_segment(self, read: ReadSegment, after: ReadSegment | None) -> None:
-        """``read`` keeps its ``faults`` if it shall be set aside in the end.
+        """Repair a segment. It keeps its ``faults`` if it shall be set aside when its records are rewritten.
 
-        Raises `StoreError` for what a newer version has written, `OSError`.
+        Raises `StoreError` if a newer version wrote it, `OSError`.
         """
         if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
             read.faults.append(Fault(read.size, "footer missing; trailing records may be lost"))
         if not read.faults:
-            if read.zeros:  # the broker was killed: what prefilled the segment is not needed
+            if read.zeros:  # the broker was killed: remove the prefilled zeros
                 self._files.truncate(read.path, read.size)
                 read.zeros = 0
             return
@@ -395,9 +397,9 @@ class Recovery:
         self.lost_bytes += lost
 
     def _cut(self, read: ReadSegment, fault: Fault) -> None:
-        """The end of the newest segment was being written when the broker died, or is damaged.
+        """Truncate the newest segment at a fault: an incomplete write, or damage.
 
-        Without a footer nothing leads over damage: what looks like a record behind it may be part of a message.
+        Without a footer no record can be found behind damage: bytes that look like one may be part of a message.
         """
         data = self._files.read(read.path)
         lost = len(data) - read.good
@@ -416,7 +418,7 @@ class Recovery:
         read.faults = []
 
     def _set_misplaced_aside(self) -> None:
-        """Segments that are not what their names say. Raises `StoreError` where all are another directory's."""
+        """Set segments aside that do not match their names. Raises `StoreError` if all are of another directory."""
         replay = self.replay
         foreign = [read for read, _ in replay.misplaced if read.header.directory != replay.identity]
         if foreign and not any(read.header.directory == replay.identity for read in replay.segments):
@@ -431,7 +433,7 @@ class Recovery:
             self._report(f"{read.path} is not segment {read.number}: {why}; set aside as {aside.name}")
 
     def _tail_of(self, read: ReadSegment) -> RecordEncoder | None:
-        """Where to go on in the last segment, unless it is sealed or damaged."""
+        """Return the encoder that continues the last segment, None if it is sealed or damaged."""
         if read.sealed or read.faults:
             return None
         footer = build_footer(self._files.read(read.path))
@@ -444,11 +446,10 @@ class Recovery:
     # ---- addresses and queues
 
     def queue_of(self, number: int, address: Address, *, wanted: bool = False) -> Queue | None:
-        """The queue with that id, which messages of ``address`` name; None for one that is deleted.
+        """Return the queue with this number in a message of ``address``, None if it was deleted.
 
-        Where part of the journal is lost, so may be what it said of the queue. Then the queue is made anew with the
-        name that it has elsewhere in the journal, so that its messages are not lost too. ``wanted`` says that it is
-        known not to be deleted.
+        If parts of the journal are lost, so may be the definition of the queue: then it is recreated with its name from
+        other records, so that its messages are not lost as well. ``wanted``: the queue was not deleted.
         """
         queue = self.queues.get(number)
         if queue is None and (wanted or self.damaged) and (QUEUE, number) not in self.replay.ended:
@@ -475,12 +476,12 @@ class Recovery:
         return queue
 
     def _rebind(self, queue: Queue) -> None:
-        """A queue was restored, and its address with it perhaps, of which the journal does not know enough."""
+        """Record a restored queue and its address in the journal, which lacks one of them."""
         self._bindings.bind(queue)
         self._bindings.bind(as_address(queue.address))
 
     def address_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Address | None:
-        """An address that the journal does not know, as the page ``path`` describes it; None where it cannot be."""
+        """Restore an address that the journal does not have from a page. Returns None if that is impossible."""
         address = self._address_from(number, description, path)
         if address is not None:
             self._bindings.bind(address)
@@ -488,7 +489,7 @@ class Recovery:
         return address
 
     def queue_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Queue | None:
-        """The same of a queue. A crash came between the page and the journal, which is written after it."""
+        """Restore a queue from a page: a crash prevented the later write to the journal. Returns None if impossible."""
         named = str(description.get("name"))
         if (QUEUE, number) in self.replay.ended or named in self._broker.directory.queues:
             return None
@@ -504,7 +505,7 @@ class Recovery:
         log.info(text, kind, name, path, extra={kind: name})
 
     def _restore_bindings(self) -> None:
-        """Addresses, then queues, then values."""
+        """Restore addresses, then queues, then values."""
         known = self._bindings
         for (what, number), (segment, value) in sorted(
             self.replay.bindings.items(), key=lambda each: each[0][0]
@@ -562,7 +563,7 @@ class Recovery:
 
     def _restore_ids(self) -> None:
         persist, journal = self._broker.configuration.persist_id_cache, self.journal
-        while self.replay.duplicate_ids:  # which are not held longer than needed
+        while self.replay.duplicate_ids:  # removed one by one, to free memory
             number, found = self.replay.duplicate_ids.popitem()
             address = self.addresses.get(number)
             if address is not None and not address.deleted:
@@ -583,12 +584,12 @@ class Recovery:
         broker.next_queue_number = count(journal.next_queue).__next__
 
     def adopt(self, repaired: LiveRecord, read: ReadSegment) -> None:
-        """The oldest record of ``repaired`` that counts is in a segment that was read."""
+        """Record that the oldest valid record of ``repaired`` is in a segment that was read."""
         segment = repaired.segment = self.segments[read.number]
         segment.live[repaired] = repaired
 
     def address_of(self, number: int) -> Address:
-        """The address with that id; one that is deleted, and yet has messages in wildcard queues, is made for them."""
+        """Return the address with this number. Creates a deleted one that has messages in wildcard queues."""
         address = self.addresses.get(number)
         if address is None:
             directory = self._broker.directory

@@ -1,14 +1,10 @@
-"""Replay of the journal's records, as plain data, and the index of its message records.
+"""Replay of the journal: the state that its records describe, from the oldest segment to the newest, as plain data.
 
-The message index: where the journal's message records are, by number, while it is replayed.
+Replay changes nothing, neither on disk nor in a broker: `recovery` rebuilds a broker from it, and commands print it.
 
-Most records come in ascending order and are for one queue, neither scheduled nor expiring. Of each such record a
-segment has four numbers in columns and no object; its *kind* has all that it shares with others. Whatever is
-different has an entry of its own.
-
-Replay: the state that the journal's records describe, read from the oldest segment to the newest, as plain data.
-
-Reading changes nothing, neither on disk nor in a broker: `recovery` rebuilds a broker from it, and tools print it.
+`MessageIndex` has the location of message records by number. Most records have ascending numbers and one queue, and are
+neither scheduled nor expiring. A segment has four numbers in columns for each of these, and no object; their common
+fields are a `MessageKind`. Other records have an entry each.
 """
 
 from __future__ import annotations
@@ -65,26 +61,26 @@ from .record import (
 )
 from .segment import FORMAT, JOURNAL, NO_IDENTITY, Fault, Header, SegmentScan
 
-#: A message record's front, as far as most messages of a queue have it in common: from its kind to its address, the
+#: The front of a message record, with the fields that most messages of a queue share: from its kind to its address, the
 #: number, from expiry to transaction, lengths of head and body, from the number of queues to the first queue.
 _FRONT = Struct("<8sQ8x24sII12s")
 _unpack = _FRONT.unpack_from
-#: Numbers of queues and bytes of traits, and the first queue.
+#: Number of queues, bytes of traits, and the first queue.
 _ROUTED = Struct("<III")
 _ZEROS = bytes(24)
 _PART_AT = MESSAGE.size + 4
 
 #: In the column of kinds: the message is settled, or has a newer record.
 GONE = 0
-#: Kinds of one segment; messages of further ones have entries of their own.
+#: Maximum kinds of one segment; messages of other kinds have an entry each.
 MAX_KINDS = 10_000
 
-#: Where a message record is: its segment, the bytes that hold it, and where in them it begins.
+#: The location of a message record: its segment, the segment's bytes, and the record's offset in them.
 RecordLocation = tuple["ReadSegment", bytes, int]
 
 
 class MessageKind:
-    """What message records have in common: all but number, times and the lengths of head and body."""
+    """The fields that message records share: all but number, times and the lengths of head and body."""
 
     def __init__(self, fixed: bytes, routed: bytes, part: bytes) -> None:
         self.fixed = fixed
@@ -94,11 +90,11 @@ class MessageKind:
         self.address = int.from_bytes(fixed[4:8], "little")
         self.queue = int.from_bytes(routed[8:12], "little")
         self.grouped = part[TRAITS.size - 4 : TRAITS.size] != bytes(4)
-        self.before = _PART_AT + len(part) + 2  # bytes of a record beside head and body
+        self.before = _PART_AT + len(part) + 2  # bytes of a record without head and body
 
 
 class SegmentMessages:
-    """Message records of one segment, ascending by number: number, beginning, bytes of the tail, and kind of each."""
+    """The message records of a segment as columns, ascending by number: number, offset, bytes of the tail, and kind."""
 
     def __init__(self, segment: ReadSegment, data: bytes) -> None:
         self.segment = segment
@@ -106,8 +102,8 @@ class SegmentMessages:
         self.numbers = array("Q")
         self.begins = array("I")
         self.sizes = array("I")
-        self.kinds_of = array("H")  # in `kinds`
-        self.kinds: list[MessageKind | None] = [None]  # the first is `GONE`
+        self.kinds_of = array("H")  # indexes in `kinds`
+        self.kinds: list[MessageKind | None] = [None]  # index 0 is `GONE`
         self.gone = 0
         self._known: dict[tuple[bytes, bytes, bytes], int] = {}
         self._current: MessageKind | None = None
@@ -115,7 +111,7 @@ class SegmentMessages:
         self._found = -1
 
     def add(self, begin: int, end: int, greatest: int) -> int:
-        """Add a record, if it is such as most are and its number is above ``greatest``. Returns that, or -1."""
+        """Add a record if the columns can have it and its number is above ``greatest``. Returns its number, else -1."""
         data = self.data
         if end - begin < LEAST_MESSAGE:
             return -1
@@ -161,11 +157,10 @@ class SegmentMessages:
         return kind
 
     def find(self, number: int) -> int:
-        """The place of a message in the columns, -1 where it is gone or was never here."""
+        """Return the index of a message in the columns, -1 if it is not in them or settled."""
         numbers, place = self.numbers, self._found + 1
-        if (
-            place >= len(numbers) or numbers[place] != number
-        ):  # else it is the one behind the last that was found
+        # else the message directly follows the one found last
+        if place >= len(numbers) or numbers[place] != number:
             place = bisect_left(numbers, number)
             if place == len(numbers) or numbers[place] != number:
                 return -1
@@ -174,21 +169,21 @@ class SegmentMessages:
 
 
 class MessageIndex:
-    """The messages that the journal has, by number: in the columns of their segments, else in ``others``."""
+    """The messages of the journal by number: in the columns of their segments, else in ``others``."""
 
     def __init__(self) -> None:
-        self.segments: list[SegmentMessages] = []  # with messages; their numbers ascend from one to the next
+        self.segments: list[SegmentMessages] = []  # segments with messages, ascending by number
         self.others: dict[int, RecordLocation] = {}
         self._open: SegmentMessages | None = None
-        self._last: SegmentMessages | None = None  # in which the last message was found
+        self._last: SegmentMessages | None = None  # the segment of the message found last
 
     def open(self, segment: ReadSegment, data: bytes) -> SegmentMessages:
-        """The columns of a segment that is read now."""
+        """Return the columns of the segment that is read next."""
         self._open = columns = SegmentMessages(segment, data)
         return columns
 
     def close(self) -> None:
-        """That segment was read."""
+        """End the columns of the open segment."""
         columns, self._open = self._open, None
         if columns is not None and len(columns.numbers):
             self.segments.append(columns)
@@ -207,7 +202,7 @@ class MessageIndex:
         return found
 
     def get(self, number: int) -> RecordLocation | None:
-        """Where the record of a message is, None where there is no such message."""
+        """Return the location of a message record, None if there is no such message."""
         found = self.others.get(number)
         if found is not None:
             return found
@@ -218,11 +213,11 @@ class MessageIndex:
         return None if place < 0 else (columns.segment, columns.data, columns.begins[place])
 
     def put(self, number: int, location: RecordLocation) -> None:
-        """A message that is in no columns."""
+        """Add a message outside the columns."""
         self.others[number] = location
 
     def forget(self, number: int) -> None:
-        """A message is gone. Nothing happens where there is none."""
+        """Remove a message, if it exists."""
         if self.others.pop(number, None) is None:
             columns = self._columns_of(number)
             if columns is not None:
@@ -238,7 +233,7 @@ class MessageIndex:
         return len(self.others) + sum(len(each.numbers) - each.gone for each in self.segments)
 
     def __iter__(self) -> Iterator[int]:
-        """The numbers, ascending."""
+        """Iterate over the numbers, ascending."""
         return merge(
             sorted(self.others),
             (
@@ -253,14 +248,14 @@ class MessageIndex:
 SEGMENT_NAME = re.compile(r"(\d{9,})\.journal")
 
 _NUMBER = Struct("<Q")
-_NUMBER_AT = 8  # of a message record
+_NUMBER_AT = 8  # offset in a message record
 _COUNT = Struct("<I")
 _QUEUES_AT = MESSAGE.size - 8
 
 
 @dataclass(slots=True)
 class ReadSegment:
-    """A segment that was read. ``good`` is where its last record before the first fault ended.
+    """A segment that was read. ``good``: end of its last record before the first fault.
 
     ``size`` does not count the ``zeros`` that prefill the end of the file.
     """
@@ -273,13 +268,13 @@ class ReadSegment:
     sealed: bool = False
     faults: list[Fault] = field(default_factory=list)
     records: int = 0
-    consumers: int = 0  # the greatest number of one that it names
-    end: int = 0  # of its records, where nothing is wrong with them
+    consumers: int = 0  # the highest number of a consumer that it names
+    end: int = 0  # end of its records if it has no fault
     zeros: int = 0
 
 
 class ReplayedIds:
-    """What the records of a journal say of the ids of one address."""
+    """The duplicate ids of one address."""
 
     def __init__(self) -> None:
         self.oldest = 0
@@ -287,14 +282,14 @@ class ReplayedIds:
         self._found: dict[int, tuple[ReadSegment, bytes]] = {}  # by position
 
     def include(self, segment: ReadSegment, first: int, oldest: int, ids: list[bytes]) -> None:
-        """One record. Later ones replace what earlier ones say of the same positions."""
+        """Add the ids of one record. They replace earlier ids at the same positions."""
         self.oldest = max(self.oldest, oldest)
         self.next = max(self.next, self.oldest, first + len(ids))
         for position, identifier in enumerate(ids, first):
             self._found[position] = (segment, identifier)
 
     def latest(self, size: int | None = None) -> Iterator[tuple[int, ReadSegment, bytes]]:
-        """Position, segment and id of the latest ``size`` that count, the oldest first; none of them twice."""
+        """Return position, segment and id of the latest ``size`` valid ids, the oldest first, without duplicates."""
         seen: set[bytes] = set()
         chosen: list[tuple[int, ReadSegment, bytes]] = []
         for position in sorted(self._found, reverse=True):
@@ -308,7 +303,7 @@ class ReplayedIds:
 
 
 class ReplayedPageFile(NamedTuple):
-    """A page file that there must be, as the journal has it. ``shares`` is None until the page is complete."""
+    """A page file with a record in the journal. ``shares``: None until the page is complete."""
 
     segment: ReadSegment
     address: int
@@ -316,39 +311,41 @@ class ReplayedPageFile(NamedTuple):
     shares: dict[int, int] | None  # durable messages, by queue
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # of what reads a journal without a broker
+@mypyc_attr(allow_interpreted_subclasses=True)  # subclasses read a journal without a broker
 class Replay:
-    """The journal of one directory, after `read`."""
+    """The journal of a data directory, after `read`."""
 
     def __init__(self, files: Files, directory: Path, identity: bytes = NO_IDENTITY) -> None:
-        """``identity`` is that of the data directory: segments of another one are not read."""
+        """``identity``: of the data directory. Segments of another directory are not read."""
         self._files = files
         self.directory = directory
         self.identity = identity
-        self.misplaced: list[tuple[ReadSegment, str]] = []  # files that are not what their name says, and why
+        # segments that do not match their names, and why
+        self.misplaced: list[tuple[ReadSegment, str]] = []
         self.page_files: dict[int, ReplayedPageFile] = {}
         self.removed_pages: set[int] = set()
-        self.next_page = 0  # greater than the number of any page there was
-        self.lists_pages = False  # `page_files` has all that there were when the journal was written last
-        self.oldest_segment = 0  # 0: not known
+        self.next_page = 0  # above the numbers of all pages so far
+        self.lists_pages = False  # `page_files` has all page files at the last write of the journal
+        self.oldest_segment = 0  # 0: unknown
         self.segments: list[ReadSegment] = []
         self.messages = MessageIndex()
-        self._greatest = 0  # number of a message in the columns of `messages`
-        self.gone: dict[int, set[int]] = {}  # queues that have settled a message which others still hold
+        self._greatest = 0  # highest number in the columns of `messages`
+        # queues that have settled a message which other queues still hold
+        self.gone: dict[int, set[int]] = {}
         self.states: dict[int, dict[int, MessageState]] = {}  # by message and queue
-        self.went_out: dict[int, dict[int, int]] = {}  # how often since then
+        self.went_out: dict[int, dict[int, int]] = {}  # by message and queue: deliveries since the state
         self.names: dict[tuple[int, int], str] = {}
-        self.ended: set[tuple[int, int]] = set()  # what was deleted
+        self.ended: set[tuple[int, int]] = set()  # deleted addresses, queues and values
         self.bindings: dict[tuple[int, int], tuple[ReadSegment, dict[str, Any]]] = {}
         self.duplicate_ids: dict[int, ReplayedIds] = {}  # by address
         self.page_records: list[tuple[ReadSegment, bytes]] = []  # PAGE_… payloads, in order
-        self.transactions: set[int] = set()  # with messages in pages
-        self.complete_transaction = 1  # all with smaller numbers are
+        self.transactions: set[int] = set()  # committed transactions with messages in pages
+        self.complete_transaction = 1  # all transactions with smaller numbers are complete
         self.next_transaction = 1
         self.next_message = 1
         self.next_queue = 1
         self.missing: list[int] = []  # segments
-        self.malformed: list[str] = []  # records that could not be understood
+        self.malformed: list[str] = []  # malformed records
         self._segment = ReadSegment(0, directory, 0, Header())
         self._kinds: dict[int, Callable[[bytes], None]] = {
             Kind.SETTLED: self._settled,
@@ -367,7 +364,7 @@ class Replay:
         }
 
     def read(self, progress: Callable[[int, int], object] = lambda done, total: None) -> None:
-        """Read all segments; ``progress`` gets the bytes read and the total. Raises `OSError`, `StoreError`."""
+        """Read all segments. ``progress`` gets the bytes read and the total. Raises `OSError`, `StoreError`."""
         found = sorted(
             (int(match[1]), self.directory / match[0])
             for name in self._files.names(self.directory)
@@ -381,7 +378,7 @@ class Replay:
         self.missing = self._find_missing()
 
     def _find_missing(self) -> list[int]:
-        """Segments that were there. The last of all is sealed only after the next one was begun."""
+        """Return the numbers of missing segments. A sealed last segment shows that the next one existed."""
         numbers = [segment.number for segment in self.segments]
         if not numbers:
             return []
@@ -470,7 +467,7 @@ class Replay:
         self.messages.put(number, (self._segment, data, begin))
 
     def _forget(self, number: int) -> None:
-        """A message is gone, or has a newer record."""
+        """Remove a message that is settled, or has a newer record."""
         self.messages.forget(number)
         self.gone.pop(number, None)
         self.states.pop(number, None)
@@ -497,7 +494,7 @@ class Replay:
         _, _, _, queue, number, deliveries, attempts, due, _ = STATE.unpack_from(payload)
         if number in self.messages:
             recurrence = payload[STATE.size :]
-            unpack_recurrence(recurrence)  # here, where it may turn out to be none
+            unpack_recurrence(recurrence)  # to detect a malformed recurrence here
             state = MessageState(deliveries, attempts, due, recurrence)
             self.states.setdefault(number, {})[queue] = state
             self.went_out.get(number, {}).pop(queue, None)
@@ -527,7 +524,7 @@ class Replay:
             self.transactions.add(number)
             self.next_transaction = max(self.next_transaction, number + 1)
 
-    # ---- everything else
+    # ---- other records
 
     def _page_record(self, payload: bytes) -> None:
         self.page_records.append((self._segment, payload))
@@ -578,7 +575,7 @@ class Replay:
         _, what, _, number = NAME.unpack_from(payload)
         if number > GREATEST_ID:
             raise ValueError
-        if what == CONSUMER:  # nothing but facts in the same segment speaks of it
+        if what == CONSUMER:  # only records in the same segment refer to it
             self._segment.consumers = max(self._segment.consumers, number)
             return
         self.names[what, number] = payload[NAME.size :].decode()
@@ -586,21 +583,21 @@ class Replay:
             self.next_queue = max(self.next_queue, number + 1)
 
     def _queue_address(self, payload: bytes) -> None:
-        """The address of a queue, for readers of a single segment; BINDING has it for durable queues."""
+        """Check only: the record is for readers of a single segment. BINDING has the addresses of durable queues."""
         QUEUE_ADDRESS.unpack_from(payload)
 
     def _retained(self, payload: bytes) -> None:
-        """Messages that are retained, for those who read the journal: only their numbers matter here."""
+        """Count the numbers of retained messages, which have no other effect on a restart."""
         size = 8 * RETAINED.unpack_from(payload)[3]
         numbers = unpack_numbers(payload[RETAINED.size : RETAINED.size + size])
         if 8 * len(numbers) < size:
             raise ValueError
         self.next_message = max(self.next_message, max(numbers, default=0) + 1)
 
-    # ---- what came of it
+    # ---- results
 
     def state_of(self, message: StoredMessage, queue: int) -> MessageState:
-        """Where a message stands in one of its queues."""
+        """Return the state of a message in one of its queues."""
         number = message.number
         state = self.states.get(number, {}).get(queue)
         if state is None:
@@ -609,7 +606,7 @@ class Replay:
         return state._replace(deliveries=state.deliveries + went_out) if went_out else state
 
     def may_have_page(self, number: int) -> bool:
-        """Whether there may be a page with that number: all but those begun at the very end have records."""
+        """Return whether a page with this number may exist. Only pages created at the very end have no record."""
         if not self.lists_pages or number in self.page_files or number in self.removed_pages:
             return True
         return number >= self.next_page
@@ -624,10 +621,10 @@ class Replay:
         twice: bool,
         sure: bool,
     ) -> str:
-        """Why a file cannot be page ``number`` of the address ``expected``; empty where it can.
+        """Return why a file cannot be page ``number`` of the address ``expected``, empty if it can.
 
-        ``found`` gives the name of the address that the file names. It is called if its number is not the directory's.
-        ``twice``: another file has the same number, ``sure``: all pages have records in the journal.
+        ``found`` returns the name of the address in the file; called if the file's address number is not the
+        directory's. ``twice``: another file has the same number. ``sure``: all pages have records in the journal.
         """
         why = header.misplaced(number, self.identity)
         if not why and twice:
@@ -642,33 +639,34 @@ class Replay:
 
     @property
     def next_address(self) -> int:
-        """Greater than the id of any address."""
+        """A number above all numbers of addresses."""
         numbers = [number for what, number in (*self.names, *self.bindings) if what == ADDRESS]
         return max(numbers, default=0) + 1
 
 
-QueueInPage = tuple[int, int]  # numbers of both
+QueueInPage = tuple[int, int]  # numbers of a queue and a page
 
 
 class PageRecords:
-    """By queue and page: runs of what was settled, and the latest counts of what came back.
+    """The records about pages, by queue and page: runs of settled positions, and the latest counts of returned ones.
 
-    ``segments`` has the oldest one with a record that no later one repeats. By page ``ends`` tells how many messages
-    it must have had, ``reach`` of how many at most anything is said.
+    ``segments``: the oldest segment with a record that no later one repeats. By page, ``ends``: minimum number of its
+    messages; ``reach``: number of messages up to the highest index in any record.
     """
 
     def __init__(self, records: Iterable[tuple[ReadSegment, bytes]]) -> None:
-        self.settled: dict[QueueInPage, list[tuple[int, int]]] = {}  # first, count
-        self.states: dict[QueueInPage, dict[int, tuple[int, int, int]]] = {}  # deliveries, attempts, due
+        self.settled: dict[QueueInPage, list[tuple[int, int]]] = {}  # runs: first, count
+        # by index: deliveries, attempts, due
+        self.states: dict[QueueInPage, dict[int, tuple[int, int, int]]] = {}
         self.segments: dict[QueueInPage, ReadSegment] = {}
         self.ends: dict[int, int] = {}
         self.reach: dict[int, int] = {}
         for segment, payload in records:
-            with suppress(error):  # records that do not make sense
+            with suppress(error):  # malformed records
                 self._read(segment, payload)
 
     def _read(self, segment: ReadSegment, payload: bytes) -> None:
-        kind, _, _, _, queue, page = PAGE_CURSOR.unpack_from(payload)  # as all of them begin
+        kind, _, _, _, queue, page = PAGE_CURSOR.unpack_from(payload)  # the common beginning of these records
         key = (queue, page)
         if kind == Kind.PAGE_STATE:
             *_, index, deliveries, attempts, due, _ = PAGE_STATE.unpack_from(payload)
@@ -678,7 +676,7 @@ class PageRecords:
             runs = payload[PAGE_CURSOR.size if kind == Kind.PAGE_CURSOR else PAGE_SETTLED.size :]
             known = self.settled.setdefault(key, [])
             known += unpack_runs(runs)
-            end = sum(known[-1]) if runs else 0  # they ascend within a record
+            end = sum(known[-1]) if runs else 0  # runs ascend within a record
         if kind == Kind.PAGE_CURSOR:
             self.segments[key] = segment  # it repeats all earlier records
         else:
@@ -687,7 +685,7 @@ class PageRecords:
         self.reach[page] = max(self.reach.get(page, 0), end)
 
     def lost_with(self, page: int, shares: Mapping[int, int]) -> dict[int, int]:
-        """What is left for each queue of a page that is lost, of which ``shares`` has how many it had there."""
+        """Return the messages that each queue loses with a lost page. ``shares``: messages of each queue in it."""
         left = {
             queue: count - run_length(self.settled.get((queue, page), ())) for queue, count in shares.items()
         }
@@ -695,7 +693,7 @@ class PageRecords:
 
 
 def run_length(runs: Iterable[tuple[int, int]]) -> int:
-    """How many positions there are in runs that may overlap."""
+    """Return the number of positions in runs that may overlap."""
     total = end = 0
     for first, count in sorted(runs):
         total += max(0, first + count - max(end, first))
