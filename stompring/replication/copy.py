@@ -73,7 +73,7 @@ class Places:
         self._roots = [(directory.journal, _JOURNAL), (directory.paging, _PAGING)]
         if directory.retention is not None:
             self._roots.append((directory.retention, _RETENTION))
-        # longest first: one directory may contain another
+        # one directory may contain another: the longest path first
         self._roots.sort(key=lambda root: -len(root[0].parts))
 
     def key(self, path: Path) -> str | None:
@@ -87,9 +87,7 @@ class Places:
         return None
 
     def path(self, key: str) -> Path | None:
-        """Return the file of a key on this machine, None without a directory for it. Raises `UnsafeLog` for an invalid
-        key.
-        """
+        """Return the file of a key, None without a directory on this machine. Raises `UnsafeLog` for an invalid key."""
         first, *rest = key.split("/")
         if not rest and first in (IDENTITY, VERSION):
             return self.directory.root / first
@@ -235,7 +233,7 @@ class LocalCopy:
         self.removals.clear()
         self.checkpoints.clear()
         self.directory.root.mkdir(mode=0o750, parents=True, exist_ok=True)
-        self.save(durable=True)  # sequence 0 marks the files as incomplete until they are deleted
+        self.save(durable=True)  # sequence 0 marks the files as incomplete
         for path in self.places.files():
             path.unlink(missing_ok=True)
         for folder, _, _ in os.walk(self.directory.paging, topdown=False):
@@ -300,9 +298,7 @@ class LocalCopy:
         return None, False
 
     def _refuse_short_log(self, sequence: int, last: int) -> NoReturn:
-        """Raise `LogUnavailable` while a new leader of the engine may have to catch up, `UnsafeLog` after
-        `MAX_SHORT_LOG`.
-        """
+        """Raise `LogUnavailable` while a new leader of the engine may catch up, `UnsafeLog` after `MAX_SHORT_LOG`."""
         now = self._clock()
         if self._short_since is None:
             self._short_since = now
@@ -340,8 +336,7 @@ class LocalCopy:
     # ---- entries
 
     def apply(self, entries: Sequence[LogEntry]) -> None:
-        """Apply entries that were read from the log, in order. Raises `OSError`, `UnsafeLog`, and the errors of the
-        log.
+        """Apply entries of the log in order. Raises `OSError`, `UnsafeLog`, and the errors of the log.
 
         The caller then reads the entries after ``sequence``, also after `OSError`. ``sequence`` is 0 if control entries
         were purged before this broker read them: the copy starts again empty.
@@ -384,7 +379,7 @@ class LocalCopy:
         self._save_if_due()
 
     def _expect(self, change: FileChange, beat: Summary | None) -> None:
-        """Compute the digest that the files must have, before the entry is counted. ``beat``: summary in a beat.
+        """Compute the digest that the files must have. Call it before `_count`. ``beat``: summary in a beat.
 
         Serials missing after the newest beat count as changes of files.
         """
@@ -431,8 +426,7 @@ class LocalCopy:
 
     @property
     def missing(self) -> int:
-        """A lower limit of the number of entries that the log has lost and the copy lacks. Valid at the end of the log
-        only.
+        """At the end of the log: a lower limit of the number of entries that the log has lost and the copy lacks.
 
         Losses may cancel each other in the count, but 0 means that nothing is missing. A log with changes and without a
         beat has lost the beat.

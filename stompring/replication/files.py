@@ -154,7 +154,7 @@ class ReplicatedFiles(Files):
         in_batch = self._in_batch()
         if in_batch and self._fault is not None:
             raise _again(self._fault)
-        # else the purge of a removed file's entries reaches those of a new file of that name
+        # a removed file is created again: the purge of its old entries, up to this append, must not reach new ones
         if self._pending or self._exists.get(key) is False:
             self._flush_patiently()
         self._owner = get_ident()
@@ -242,7 +242,7 @@ class ReplicatedFiles(Files):
         checkpoints = copy.checkpoints
         if checkpoints and checkpoints[0][0] <= copy.control - KEPT_CONTROLS:
             sequence = checkpoints[0][1]
-            # else the file that the entry removes would exist again
+            # purge the end of a file only after its other entries: else a new copy would have the file
             if not copy.removals or copy.removals[0][1] > sequence:
                 self._log.purge(CONTROL, sequence)
                 checkpoints.popleft()

@@ -643,7 +643,7 @@ class PostgresLog:
                 "synchronous_standby_names of PostgreSQL is empty: no standby confirms what is stored. Set it; "
                 "where the storage itself has several copies, set confirmed-sync"
             )
-            # At start this is a fault of the configuration, later the possible effect of a failover, which ends.
+            # At start this is a fault of the configuration, later perhaps a temporary effect of a failover.
             raise LogUnavailable(text) if self._safe else UnsafeLog(text)
 
     def _query(self, statement: str, parameters: Mapping[str, object]) -> list[tuple[Any, ...]]:

@@ -159,7 +159,7 @@ class SegmentMessages:
     def find(self, number: int) -> int:
         """Return the index of a message in the columns, -1 if it is not in them or settled."""
         numbers, place = self.numbers, self._found + 1
-        # else the message directly follows the one found last
+        # most messages directly follow the one found last
         if place >= len(numbers) or numbers[place] != number:
             place = bisect_left(numbers, number)
             if place == len(numbers) or numbers[place] != number:
