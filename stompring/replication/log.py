@@ -361,9 +361,9 @@ class ReplicatedLog(Protocol):
     """A log of one engine. A new engine implements these methods, and `engines.open_log` opens it.
 
     Entries get the sequences 1, 2, 3 … in the order in which they are stored; a sequence is never used again. The
-    engine stores each entry under `FileChange.key`, with the payload of `encode_entry`. An entry is stored, and
-    `append` and `claim` return, when a majority of the engine's nodes has synced it to disk: no failover of the engine
-    may lose it.
+    engine stores each entry under `FileChange.key`, with the payload of `encode_entry`. `append` and `claim` return
+    when enough of the engine's nodes have synced the entry to disk that no failover of the engine loses it: then it
+    counts as stored.
 
     Each method blocks its thread, for seconds at most. One thread at a time calls them (`SharedLog`). Each may raise
     `LogUnavailable` while the engine does not answer, and `UnsafeLog` if the log is deleted or has lost entries.

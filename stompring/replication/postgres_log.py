@@ -55,7 +55,7 @@ POLL_INTERVAL = 0.1
 #: Entries and bytes of one append, or of one read.
 _APPEND_ENTRIES, _APPEND_BYTES = 512, 2 << 20
 _READ_ENTRIES, _READ_BYTES = 2048, 8 << 20
-#: Minimum share of these entries and bytes, for a slow connection: a call that times out halves the share.
+#: Minimum share of these bytes, for a slow connection: a call that times out halves the share.
 _LEAST_SHARE = 1 / 32
 #: Consecutive timeouts after which another host is tried.
 _TIMEOUTS = 3

@@ -178,7 +178,7 @@ class MessageIndex:
         self._last: SegmentMessages | None = None  # the segment of the message found last
 
     def open(self, segment: ReadSegment, data: bytes) -> SegmentMessages:
-        """Return the columns of the segment that is read next."""
+        """Create the columns of the segment that is being read."""
         self._open = columns = SegmentMessages(segment, data)
         return columns
 

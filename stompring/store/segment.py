@@ -120,7 +120,7 @@ def block_crcs(data: memoryview) -> list[int]:
 
 @dataclass(slots=True)
 class Footer:
-    """The contents of a sealed segment. Without messages, ``least_…`` and ``greatest_…`` are 0."""
+    """The contents of a sealed segment. Without messages, all numbers and timestamps are 0."""
 
     starts: array[int]
     least_number: int = 0
