@@ -410,7 +410,8 @@ class ReplicatedLog(Protocol):
         """
 
     def append(self, changes: Sequence[FileChange]) -> int:
-        """Append changes in order, each at the sequence after the previous entry of this writer.
+        """Append changes in order, each at the sequence after the previous entry of this writer, as its numbers 1, 2, 3
+        …
 
         Returns the sequence of the last one when all are stored. Raises `Fenced` if another broker has written. After
         `LogUnavailable` or `LogFull` some changes may be stored. The log keeps the others, and the next call stores
@@ -428,9 +429,7 @@ class ReplicatedLog(Protocol):
         """
 
     def requests(self, broker: str, *, active: bool) -> list[str]:
-        """Return the requests to this broker since the last call, without waiting. ``active``: include those to the
-        active broker.
-        """
+        """Return new requests to this broker, without waiting. ``active``: and requests to the active broker."""
 
     def close(self) -> None:
         """Disconnect, without releasing the active role."""

@@ -3,7 +3,7 @@
 Brokers elect no leader. The engine accepts an entry only at the sequence that its writer expects, which alone decides
 which broker is active. This module decides when a broker tries.
 
-`Node` is a state machine: each `Node.step` does the work due and returns the seconds until the next. `NodeThread` drives
+`Node` is a state machine: each `Node.step` does what is due and returns the seconds until the next. `NodeThread` drives
 it. Clock, randomness and log are parameters; the time of day is only displayed.
 """
 
