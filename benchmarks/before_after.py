@@ -1,10 +1,10 @@
 """Comparison of the speed of this tree with an earlier one, for cases that both support.
 
-python -m benchmarks.before_after [--tag before-store] [--rounds 10] [--seconds 3] [--only CASE …]
+python -m benchmarks.before_after --tag COMMIT [--rounds 10] [--seconds 3] [--only CASE …]
 
-The benchmark unpacks the files of the tag into a temporary directory, and runs the two trees in turn, round by round,
-each with its shipped configuration. The ratio is the median over the rounds of the ratio within a round, so that a busy
-machine slows both trees.
+The benchmark unpacks the files of the tag or commit into a temporary directory, and runs the two trees in turn, round
+by round, each with its shipped configuration. The ratio is the median over the rounds of the ratio within a round, so
+that a busy machine slows both trees.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MEMORY_CASES = [name for name, case in CASES.items() if not case.disk]
 
 
 def unpack(tag: str, directory: Path) -> None:
-    """Write the files of a tag into a directory, without a change of the repository."""
+    """Write the files of a tag or commit into a directory, without a change of the repository."""
     packed = subprocess.run(["git", "-C", str(ROOT), "archive", tag], capture_output=True)
     if packed.returncode:
         raise click.ClickException(f"git archive {tag}: {packed.stderr.decode().strip()}")
@@ -88,9 +88,7 @@ def table(results: Results, cases: list[Case]) -> str:
 
 
 @click.command()
-@click.option(
-    "--tag", default="before-store", show_default=True, help="What to compare with: a tag or commit."
-)
+@click.option("--tag", required=True, help="The earlier tree: a tag or commit, such as HEAD~1.")
 @click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="How often.")
 @click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1), help="Per run.")
 @click.option("--only", multiple=True, type=click.Choice(MEMORY_CASES), help="Only this case; repeatable.")
