@@ -3,8 +3,8 @@
 To import Twisted and what comes with it takes most of the start of a broker, and the tests start a thousand. What is
 forked runs ``stompring run`` from its first line to its exit as any other; the reactor, which a fork must not inherit,
 is made in there. All of them end with the process that runs the tests, also if that is killed. Tests that care for the
-start itself ask for a process of their own (``BrokerProcess(…, forked=False)``), and ``STOMPRING_NURSERY=0`` has all of
-them so.
+start itself ask for a process of their own (``BrokerProcess(…, forked=False)``), and ``STOMPRING_BROKER_POOL=0``
+has all of them so.
 """
 
 from __future__ import annotations
@@ -166,10 +166,10 @@ def broker_path() -> str:
     return os.pathsep.join([*([str(COMPILED)] if build() == "compiled" else []), python_path(ROOT)])
 
 
-NURSERY = BrokerPool()
+BROKER_POOL = BrokerPool()
 
 
-# ---- in the nursery
+# ---- in the process of the pool
 
 
 def prepare() -> None:

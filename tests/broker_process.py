@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from .broker_pool import NURSERY, Child, broker_path, die_with, python
+from .broker_pool import BROKER_POOL, Child, broker_path, die_with, python
 from .management import Management
 from .stomp_client import StompClient
 from .waiting import PATIENCE as PATIENCE
 from .waiting import Deadline
 
 ROOT = Path(__file__).resolve().parent.parent
-FORKED = os.environ.get("STOMPRING_NURSERY", "1") != "0"
+FORKED = os.environ.get("STOMPRING_BROKER_POOL", "1") != "0"
 LISTENS = re.compile(r"listens on \S+:(\d+) \(acceptor (\S+)\)")
 
 
@@ -52,7 +52,7 @@ class BrokerProcess:
     """``stompring run`` with its log. Use as a context manager: leaving it stops the broker and looks for faults.
 
     ``data`` is its data directory; without it each broker.xml has one of its own, beside it. ``forked``: from the
-    `nursery`, which saves the time of its imports. ``options`` are further ones of ``stompring run``,
+    `broker_pool`, which saves the time of its imports. ``options`` are further ones of ``stompring run``,
     ``env`` is added to the environment.
     """
 
@@ -80,7 +80,7 @@ class BrokerProcess:
         ]
         self._process: subprocess.Popen[str] | Child
         self._process = (
-            NURSERY.fork(words) if forked and FORKED and env is None else _started(words, env or {})
+            BROKER_POOL.fork(words) if forked and FORKED and env is None else _started(words, env or {})
         )
         self._reader = threading.Thread(target=self._read, name="broker log", daemon=True)
         self._reader.start()

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from ..broker_pool import NURSERY
+from ..broker_pool import BROKER_POOL
 from ..broker_process import PATIENCE
 from ..ports import free_port
 from ..waiting import Deadline
@@ -115,7 +115,7 @@ def written(folder, core, files, port):
 
 def start(file):
     """Whether a broker becomes ready, which is then stopped; and what it says."""
-    child = NURSERY.fork(["run", "--config", str(file)])
+    child = BROKER_POOL.fork(["run", "--config", str(file)])
     said = ""
     ready = False
     for line in child.stdout:
