@@ -38,7 +38,7 @@ help:
 	@echo 'make image       build the container image stompring with docker, podman or buildah'
 	@echo 'make bench       compare throughput and latency with other brokers, if installed; needs a C compiler'
 	@echo 'make scaling     the same as connections, queues, bodies and subscribers grow'
-	@echo 'make bench-docs  write the tables and plots of docs/dev/performance.md from benchmarks/results'
+	@echo 'make bench-docs  write the plots of docs/dev/performance.md from benchmarks/results'
 	@echo 'make crash       kill the broker under load, 500 times, and check every receipted message; see docs/dev/testing.md'
 	@echo 'make failover    three NATS nodes, two brokers, 200 faults, and every receipted message; see docs/dev/testing.md'
 	@echo 'make kills       kill Spark and the broker, 20 times each, and check every message in the lake and in a replay'

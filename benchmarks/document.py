@@ -1,11 +1,12 @@
-"""Generation of the tables and plots of docs/dev/performance.md from the results in benchmarks/results.
+"""The tables of docs/dev/performance.md, and its plots, from the results in benchmarks/results.
 
-python -m benchmarks.document
+``python -m benchmarks.document`` writes the plots. The tables are made when the site is built
+(tests/docs/performance_results.py).
 """
 
 from __future__ import annotations
 
-import re
+import ast
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,20 +14,19 @@ from typing import Any
 
 import click
 
-from benchmarks import scaling
+from benchmarks import scale_out, scaling
 from benchmarks.cases import CASES
 from benchmarks.results import Results, markdown
 from benchmarks.targets import OURS, TARGETS
 from benchmarks.variants import VARIANTS
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs/dev/performance.md"
 IMAGES = ROOT / "docs/images"
 BENCH = Path(__file__).parent / "results/bench.json"
 SCALING = Path(__file__).parent / "results/scaling.json"
 
-#: A block of the page: its marker with the name, its contents, its end marker.
-BLOCK = re.compile(r"(<!-- results: ([\w-]+); written by `make bench-docs` -->\n)(?:.*\n)*?(<!-- end -->\n)")
+#: Programs that others run.
+HELPERS = {"benchmarks.collected", "benchmarks.document", "benchmarks.relay", "benchmarks.sampled"}
 
 PARTS = {
     "deep-queue": (
@@ -76,8 +76,8 @@ NAMES = {
 }
 
 
-def provenance(results: Results) -> str:
-    """Describe versions, machine and duration of a measurement in a paragraph."""
+def provenance(results: Results, command: str) -> str:
+    """Describe versions, machine, duration and command of a measurement in a paragraph."""
     of = results.machine
     versions = ", ".join(
         f"{name} {version}" for name, version in results.versions.items() if name not in _others()
@@ -86,7 +86,8 @@ def provenance(results: Results) -> str:
     busy = " The machine was busy with other work: only ratios mean something." if _busy(results) else ""
     setup = results.setup
     return (
-        f"{versions}. {of['cpu']}, {of['cores']} cores, {int(of['memory_bytes']) / 2**30:.0f} GB, "
+        f"`{command} BENCH_OPTIONS=--publish`: {versions}. {of['cpu']}, {of['cores']} cores, "
+        f"{int(of['memory_bytes']) / 2**30:.0f} GB, "
         f"Linux {of['kernel']}, load {of['load_average']} at the start. {results.taken[:10]}, {setup['rounds']:g} "
         f"rounds of {setup['seconds']:g} s, {setup['took_seconds'] / 60:.1f} minutes in all.{busy}{skipped}\n"
     )
@@ -166,7 +167,7 @@ def parts(results: Results) -> str:
 
 
 def _image(name: str, text: str) -> str:
-    return f"![{text}](images/performance-{name}.svg)\n"
+    return f"![{text}](../images/performance-{name}.svg)\n"
 
 
 def axis_block(axis: scaling.Axis) -> Callable[[Results], str]:
@@ -187,7 +188,7 @@ def axis_block(axis: scaling.Axis) -> Callable[[Results], str]:
 
 #: Name of a block → its file of results, and the function that renders it.
 BLOCKS: dict[str, tuple[Path, Callable[[Results], str]]] = {
-    "machine": (BENCH, provenance),
+    "machine": (BENCH, lambda r: provenance(r, "make bench")),
     "goals": (BENCH, goals),
     "rates": (
         BENCH,
@@ -199,25 +200,39 @@ BLOCKS: dict[str, tuple[Path, Callable[[Results], str]]] = {
     "variants": (BENCH, variants),
     "durable-one": (BENCH, durable_one),
     "parts": (BENCH, parts),
-    "scaling-machine": (SCALING, provenance),
+    "scaling-machine": (SCALING, lambda r: provenance(r, "make scaling")),
 } | {f"scaling-{axis.name}": (SCALING, axis_block(axis)) for axis in scaling.AXES.values()}
 
 
-def render(page: str) -> str:
-    """Render all blocks of the page. A block without results stays as it is."""
-    loaded = {path: Results.load(path) for path in {path for path, _ in BLOCKS.values()} if path.exists()}
+def programs() -> str:
+    """Return a table of all programs with the first sentence of their docstrings."""
+    rows = []
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
+        name, text = ".".join(path.relative_to(ROOT).with_suffix("").parts), path.read_text(encoding="utf-8")
+        if '__name__ == "__main__"' in text and name not in HELPERS:
+            first = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+            rows.append([f"`{name}`", first.partition(": ``")[0].rstrip(".")])
+    return markdown(["`python -m`", "measures"], rows)
 
-    def block(match: re.Match[str]) -> str:
-        path, made = BLOCKS[match[2]]
-        return match[0] if path not in loaded else f"{match[1]}\n{made(loaded[path])}\n{match[3]}"
 
-    return BLOCK.sub(block, page)
+#: Name of a block that does not come from a file of runs → the function that renders it.
+OTHER_BLOCKS: dict[str, Callable[[], str]] = {
+    "programs": programs,
+    "cases": lambda: markdown(["case", "load"], [[f"`{name}`", case.what] for name, case in CASES.items()]),
+    "scale-out": scale_out.published,
+}
+
+
+def block(name: str) -> str:
+    """Return a block of the page."""
+    if name in OTHER_BLOCKS:
+        return OTHER_BLOCKS[name]()
+    path, made = BLOCKS[name]
+    return made(Results.load(path))
 
 
 def write() -> Iterator[Path]:
-    """Write the page and the plots. Yields the written files."""
-    PAGE.write_text(render(PAGE.read_text()))
-    yield PAGE
+    """Write the plots. Yields the written files."""
     if BENCH.exists():
         yield _rates_plot(Results.load(BENCH))
     if SCALING.exists():
@@ -303,7 +318,7 @@ def _axis_plot(results: Results, axis: scaling.Axis) -> Path:
 
 @click.command()
 def main() -> None:
-    """Write tables and plots of docs/dev/performance.md from benchmarks/results."""
+    """Write the plots of docs/dev/performance.md from benchmarks/results."""
     for path in write():
         click.echo(f"written: {path.relative_to(ROOT)}")
 

@@ -4,14 +4,14 @@
 
 All programs, including stompload, run on this machine, so that two brokers have no more processors than one. The rates
 show the cost of the division. The brokers' processor time per message shows the gain of a second machine.
-`--publish` writes the table of docs/scaling-out.md.
+`--publish` writes benchmarks/results/scale_out.json, which docs/dev/performance.md shows.
 """
 
 from __future__ import annotations
 
 import datetime
 import itertools
-import re
+import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -23,14 +23,12 @@ from lxml import etree
 
 from benchmarks.brokers import Stompring
 from benchmarks.brokers.process import HOST
-from benchmarks.brokers.stompring import CORE, ROOT
+from benchmarks.brokers.stompring import CORE
 from benchmarks.load import Running
 from benchmarks.results import machine, markdown
+from stompring import build
 
-PAGE = ROOT / "docs" / "scaling-out.md"
-BLOCK = re.compile(
-    r"(<!-- figures; written by `python -m benchmarks.scale_out --publish` -->\n)(?:.*\n)*?(<!-- end -->\n)"
-)
+RESULTS = Path(__file__).parent / "results/scale_out.json"
 
 MEMORY = ("-p", "1", "-c", "1")
 DURABLE = ("-p", "4", "-c", "1", "-r", "1", "-R", "50", "-D", "1")
@@ -136,8 +134,8 @@ def drain(gate: Stompring, target: Stompring, name: str) -> None:
                 return
 
 
-def table(results: Sequence[Mapping[str, Measured]]) -> str:
-    """Format the medians over the rounds. Each pair of rows has the ratio of the second to the first."""
+def medians(results: Sequence[Mapping[str, Measured]]) -> list[list[str]]:
+    """Return the medians over the rounds as rows. Each pair of rows has the ratio of the second to the first."""
     rows = []
     cases = list(results[0])
     for first, second in zip(cases[::2], cases[1::2], strict=True):
@@ -146,32 +144,38 @@ def table(results: Sequence[Mapping[str, Measured]]) -> str:
             cost = statistics.median(each[case].cost for each in results)
             ratio = statistics.median(each[case].rate / each[first].rate for each in results)
             rows.append([case, f"{rate:,.0f}", f"{ratio:.2f}", f"{cost:.1f}"])
+    return rows
+
+
+def published(path: Path = RESULTS) -> str:
+    """Return the published figures as Markdown: how they were measured, and the table."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return f"{found['note']}\n\n{table(found['rows'])}"
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Format the rows of `medians`."""
     return markdown(["arrangement", "messages/s", "ratio", "µs of the brokers per message"], rows)
-
-
-def publish(text: str, note: str) -> None:
-    """Write the figures into the page."""
-    page = PAGE.read_text(encoding="utf-8")
-    changed, count = BLOCK.subn(lambda found: f"{found[1]}{note}\n\n{text}\n{found[2]}", page)
-    assert count == 1, PAGE
-    PAGE.write_text(changed, encoding="utf-8")
 
 
 @click.command()
 @click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(0.2), help="Per run.")
 @click.option("--rounds", "count", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--publish", "published", is_flag=True, help="Write the table of docs/scaling-out.md.")
-def main(seconds: float, count: int, published: bool) -> None:
+@click.option("--publish", is_flag=True, help="Write benchmarks/results/scale_out.json.")
+def main(seconds: float, count: int, publish: bool) -> None:
     """Compare two brokers with one."""
     here = machine()
-    text = table(list(rounds(count, seconds)))
+    rows = medians(list(rounds(count, seconds)))
     note = (
-        f"{datetime.date.today():%Y-%m-%d}, medians of {count} runs of {seconds:g} s. {here['cores']} cores, which "
-        f"brokers and load share; load average before: {here['load_average']}."
+        f"`python -m benchmarks.scale_out --publish`: {build()}, {here['cpu']}, {here['cores']} cores, which "
+        f"brokers and load share, load {here['load_average']} at the start. {datetime.date.today():%Y-%m-%d}, "
+        f"medians of {count} runs of {seconds:g} s."
     )
-    click.echo(f"{note}\n\n{text}")
-    if published:
-        publish(text, note)
+    click.echo(f"{note}\n\n{table(rows)}")
+    if publish:
+        RESULTS.write_text(
+            json.dumps({"note": note, "rows": rows}, indent=1, ensure_ascii=False) + "\n", "utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m benchmarks.scaling [--minutes 10] [--rounds 1] [--only AXIS …] [--brokers a,b] [--seconds S]
                                  [--json FILE] [--publish]
 
---publish writes benchmarks/results/scaling.json, and tables and plots of docs/dev/performance.md from it.
+--publish writes benchmarks/results/scaling.json, and the plots of docs/dev/performance.md from it.
 """
 
 from __future__ import annotations
@@ -188,9 +188,7 @@ def estimate(labels: Sequence[str], axes: Sequence[Axis], rounds: int) -> tuple[
 @click.option("--seconds", type=click.FloatRange(0.1), help="Per run, whatever --minutes says.")
 @click.option("--most", type=click.IntRange(1), help="Leave out points above this.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write runs here.")
-@click.option(
-    "--publish", is_flag=True, help="Write benchmarks/results/scaling.json and docs/dev/performance.md."
-)
+@click.option("--publish", is_flag=True, help="Write benchmarks/results/scaling.json and the plots.")
 def main(
     rounds: int,
     only: tuple[str, ...],

@@ -3,7 +3,7 @@
     python -m benchmarks.whole_broker [--minutes 12] [--rounds 3] [--only CASE …] [--brokers a,b] [--seconds S]
                                       [--json FILE] [--publish]
 
---publish writes benchmarks/results/bench.json, and tables and plots of docs/dev/performance.md from it.
+--publish writes benchmarks/results/bench.json, and the plots of docs/dev/performance.md from it.
 The duration of a run follows from --minutes: all runs share the time without the parts, the starts and the warm-ups.
 """
 
@@ -245,9 +245,7 @@ def goals(results: Results) -> str:
 @click.option("--deep-messages", default=10_000_000, show_default=True, type=click.IntRange(1000))
 @click.option("--variants/--no-variants", default=True, show_default=True, help="Other builds and reactors.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write runs here.")
-@click.option(
-    "--publish", is_flag=True, help="Write benchmarks/results/bench.json and docs/dev/performance.md."
-)
+@click.option("--publish", is_flag=True, help="Write benchmarks/results/bench.json and the plots.")
 def main(
     rounds: int,
     only: tuple[str, ...],

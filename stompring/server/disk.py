@@ -38,7 +38,7 @@ from .protocol import Connections
 
 #: Seconds after which a busy reactor yields the interpreter to a thread whose disk operation has ended. Python's
 #: default of 5 ms is as long as a sync, and each batch would wait for it twice. With many producers the short interval
-#: gives a third more durable messages per second (docs/dev/performance.md).
+#: gives a third more durable messages per second.
 SWITCH_INTERVAL = 0.0005
 
 Job = Callable[[], Any]

@@ -5,6 +5,8 @@ import re
 from benchmarks import document, scaling
 from benchmarks.results import Results, Run
 
+from ..docs.source import ROOT
+
 
 def measured(*runs, **more):
     machine = {
@@ -22,31 +24,22 @@ def numbers(**found):
     return {"msgs_per_s": 1000.0, "broker_cpu_s": 0.5, "sent": 1000.0, "received": 1000.0} | found
 
 
-def test_the_page_is_what_the_committed_results_give():
-    page = document.PAGE.read_text()
-    assert document.render(page) == page, "run `make bench-docs`"
-
-
 def test_the_page_has_every_block_once():
-    found = [match[2] for match in document.BLOCK.finditer(document.PAGE.read_text())]
-    assert sorted(found) == sorted(document.BLOCKS)
-
-
-def test_every_image_of_the_results_is_there():
-    images = re.findall(r"\]\((images/performance-[\w-]+\.svg)\)", document.PAGE.read_text())
-    assert [image for image in images if not (document.PAGE.parent / image).exists()] == []
+    page = (ROOT / "docs/dev/performance.md").read_text(encoding="utf-8")
+    found = re.findall(r"^<!-- generated: performance_results\.block (\S+) -->$", page, re.MULTILINE)
+    assert sorted(found) == sorted([*document.BLOCKS, *document.OTHER_BLOCKS])
 
 
 def test_a_busy_machine_is_mentioned():
     results = measured(skipped={"rabbitmq": "not installed"})
-    assert "busy" not in document.provenance(results)
-    assert "rabbitmq was skipped: not installed." in document.provenance(results)
+    assert "busy" not in document.provenance(results, "make bench")
+    assert "rabbitmq was skipped: not installed." in document.provenance(results, "make bench")
     results.machine["load_average"] = "3.00"
-    assert "busy" in document.provenance(results)
+    assert "busy" in document.provenance(results, "make bench")
 
 
-def test_page_and_plots_are_written_from_the_results(tmp_path, monkeypatch):
-    page, bench, scaled = (tmp_path / name for name in ("page.md", "bench.json", "scaling.json"))
+def test_tables_and_plots_are_made_from_the_results(tmp_path, monkeypatch):
+    bench, scaled = tmp_path / "bench.json", tmp_path / "scaling.json"
     measured(
         *(("auto", broker, 1, numbers()) for broker in ("stompring", "artemis")),
         versions={"stompring": "1.0", "artemis": "2.0"},
@@ -57,31 +50,19 @@ def test_page_and_plots_are_written_from_the_results(tmp_path, monkeypatch):
         ("queues:10000", "rabbitmq", 1, {}, "not subscribed after 40 s\nmore"),
         versions={"stompring": "1.0", "rabbitmq": "3"},
     ).save(scaled)
-    page.write_text(
-        "".join(
-            f"<!-- results: {name}; written by `make bench-docs` -->\nold\n<!-- end -->\n"
-            for name in document.BLOCKS
-        )
-    )
     files = {document.BENCH: bench, document.SCALING: scaled}
     blocks = {name: (files[path], made) for name, (path, made) in document.BLOCKS.items()}
-    changed = {"PAGE": page, "IMAGES": tmp_path, "BENCH": bench, "SCALING": scaled, "BLOCKS": blocks}
+    changed = {"IMAGES": tmp_path, "BENCH": bench, "SCALING": scaled, "BLOCKS": blocks}
     for name, value in changed.items():
         monkeypatch.setattr(document, name, value)
     written = list(document.write())
-    assert sorted(path.name for path in written) == ["page.md"] + sorted(
+    assert sorted(path.name for path in written) == sorted(
         f"performance-{name}.svg" for name in ("rates", *scaling.AXES)
     )
-    assert "old" not in page.read_text()
-    assert "- rabbitmq, 10000 queues: not subscribed after 40 s\n" in page.read_text()
+    assert "- rabbitmq, 10000 queues: not subscribed after 40 s\n" in document.block("scaling-queues")
+    assert "| auto (rate): at least 10 times artemis" in document.block("goals")
     first = {path: path.read_bytes() for path in written}
     assert {path: path.read_bytes() for path in document.write()} == first
-
-
-def test_a_page_keeps_blocks_without_results(tmp_path, monkeypatch):
-    monkeypatch.setattr(document, "BLOCKS", {"goals": (tmp_path / "absent.json", document.goals)})
-    page = "a\n<!-- results: goals; written by `make bench-docs` -->\nkept\n<!-- end -->\nb\n"
-    assert document.render(page) == page
 
 
 def test_every_point_of_an_axis_has_its_options():
@@ -105,3 +86,10 @@ def test_a_point_is_left_out_after_a_failure_or_if_subscribing_would_take_too_lo
     )
     assert scaling.obstacle(results, axis, 10_000, "stompring") is None
     assert scaling.obstacle(results, axis, 100, "rabbitmq") is None
+
+
+def test_the_readme_quotes_the_results():
+    results, readme = Results.load(document.BENCH), (ROOT / "README.md").read_text(encoding="utf-8")
+    quoted = {name.lower(): float(ratio) for ratio, name in re.findall(r"(\d+) × (\w+)", readme)}
+    ours, *theirs = (results.median("auto", name, "msgs_per_s") for name in ("stompring", *quoted))
+    assert list(quoted.values()) == [round(ours / each) for each in theirs] != []

@@ -1,6 +1,6 @@
-"""The table of docs/scaling-out.md: ratios are those of the rounds, and the page has the place for it."""
+"""The published figures of several brokers: ratios are those of the rounds."""
 
-from benchmarks.scale_out import BLOCK, PAGE, Measured, table
+from benchmarks.scale_out import Measured, medians, published
 
 
 def test_the_ratio_is_the_median_of_the_rounds_and_not_of_the_rates():
@@ -8,10 +8,8 @@ def test_the_ratio_is_the_median_of_the_rounds_and_not_of_the_rates():
         {"one": Measured(first, 2.0), "two": Measured(second, 3.0)}
         for first, second in ((100.0, 200.0), (1000.0, 1500.0), (10.0, 10.0))
     ]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table(results).splitlines()[2:]]
-    assert rows == [["one", "100", "1.00", "2.0"], ["two", "200", "1.50", "3.0"]]
+    assert medians(results) == [["one", "100", "1.00", "2.0"], ["two", "200", "1.50", "3.0"]]
 
 
-def test_the_page_has_one_table_of_figures():
-    (block,) = BLOCK.finditer(PAGE.read_text(encoding="utf-8"))
-    assert "| two brokers, in memory" in block[0]
+def test_the_published_figures_are_a_table():
+    assert "| two brokers, in memory" in published()
