@@ -27,7 +27,7 @@ import click
 
 from . import output
 from .options import JSON_OBJECT, bad_value, command, option, provided
-from .output import JsonObject, Progress, aligned, echo_json, warn
+from .output import JsonObject, Progress, aligned, echo_json, one_line, warn
 
 if TYPE_CHECKING:
     from stompring.pipeline.lake.ingest import Batch, ContinuousIngest, Ingest, IngestMetrics
@@ -819,7 +819,7 @@ def view(
     definition = columns.definition(found, name, patterns(address), where, materialize)
     made = known.create(definition)
     for column, type_ in definition.shown():
-        click.echo(f"  {column}  {type_}")
+        click.echo(one_line(f"  {column}  {type_}"))
     for column, origin, _ in definition.columns():
         if column != origin.removeprefix("header ").removeprefix("/"):
             warn(f"column {column} is {origin}: that name is in use")
@@ -870,7 +870,7 @@ def views(found: Lake = existing_lake, as_json: bool = JSON_OBJECT, ignored: Non
         where = f" where {about['where']}" if about["where"] else ""
         click.echo(f"{name} of {', '.join(about['addresses'])}{where}{counts}")
         for column, type_ in about["columns"].items():
-            click.echo(f"  {column}  {type_}")
+            click.echo(one_line(f"  {column}  {type_}"))
 
 
 @command(lake)
@@ -939,7 +939,7 @@ def _show(columns: list[str], rows: Iterator[list[Any]], format_: str) -> None:
         return
     shown = [list(map(_cell_text, row)) for row in rows]
     lines = ["-" * max(map(len, column)) for column in zip(columns, *shown, strict=True)]
-    for line in aligned([columns, lines, *shown]):
+    for line in aligned([list(map(one_line, columns)), lines, *shown]):
         click.echo(line)
     warn(f"({len(shown)} {'row' if len(shown) == 1 else 'rows'})")
 
@@ -957,7 +957,7 @@ def _value_text(value: Any) -> str:
 def _cell_text(value: Any) -> str:
     """A cell on one line, with escapes for control characters."""
     text = "" if value is None else _value_text(value)
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return one_line(text)
 
 
 @command(lake)
@@ -988,7 +988,7 @@ def tables(
             f"version {document['version']}, {document['buckets']} buckets"
         )
         for column, type_ in document["columns"].items():
-            click.echo(f"  {column}  {type_}")
+            click.echo(one_line(f"  {column}  {type_}"))
     for name, one in brokers.items():
         click.echo(
             f"broker {name}: identity {one['identity'] or 'unknown'}, data directory {one['data'] or 'unknown'}"

@@ -317,6 +317,13 @@ def test_inference_widens_and_reports(filled):
     assert rows_of(filled, "select count(*) from v where _bad is not null") == [[2]]
 
 
+def test_names_in_bodies_do_not_reach_the_terminal_as_they_are(filled):
+    filled.add(b'{"\\u001b[2J": 1}', b'{"\\u001b[2J": {"\\u001b[0m": 1}}', b'{"o": {"\\u001b[1m": 1}}')
+    made = run("view", "v", "--lake", str(filled.lake), "--address", "orders", "--infer")
+    text = made.output + made.stderr + run("views", "--lake", str(filled.lake)).output
+    assert "mixed types: /\\x1b[2J" in text and "STRUCT<\\x1b[1m" in text and "\x1b" not in text
+
+
 def test_inference_of_names_that_are_data_and_of_nothing():
     seen = Inference()
     with pytest.raises(InvalidSchema, match="none of 0 bodies is a JSON object"):
