@@ -82,12 +82,11 @@ MANAGEMENT_ONLY = {
 }
 
 
-def section(title, level=2):
-    """The text below a heading, up to the next one of its level or above."""
-    heading = re.search(rf"^{'#' * level} {re.escape(title)}$", TEXT, re.MULTILINE)
-    assert heading, f"docs/protocol.md has no section {title}"
-    following = re.search(rf"^#{{1,{level}}} ", TEXT[heading.end() :], re.MULTILINE)
-    return TEXT[heading.end() :][: following.start() if following else None]
+def section(title, text=TEXT):
+    """The text below a heading of the second level, up to the next one of its level or above."""
+    found = re.search(rf"^## {re.escape(title)}$(.*?)(?=^##? |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f"no section {title}"
+    return found[1]
 
 
 def first_cells(text):

@@ -1,10 +1,11 @@
-"""The pictures of rings and of last values in docs/protocol.md: each line is done, and what it shows is compared."""
+"""The pictures of rings and of last values in docs/queues.md: each line is done, and what it shows is compared."""
 
 import re
 
 import pytest
 
 from ..broker.broker_fixture import BrokerFixture, bodies, join
+from .pages import text_of
 from .test_protocol import section
 
 RING = {"ring_size": 3}
@@ -12,7 +13,9 @@ LAST_VALUE = {"last_value_key": "code"}
 PICTURES = [
     (picture, attributes)
     for title, attributes in (("Rings", RING), ("Last values", LAST_VALUE))
-    for picture in re.findall(r"^```\n(.*?)^```$", section(title), re.MULTILINE | re.DOTALL)
+    for picture in re.findall(
+        r"^```\n(.*?)^```$", section(title, text_of("docs/queues.md")), re.MULTILINE | re.DOTALL
+    )
 ]
 LINE = re.compile(
     r"(?P<action>.+?) {2,}waiting (?P<waiting>[A-Z0-9 ]+?|-)"
