@@ -103,6 +103,18 @@ def error_names():
         names |= more
 
 
+@cache
+def errors_in_source():
+    """Every text of an ERROR, management's included."""
+    paths = modules("session", "stomp", "broker", "server", "policy")
+    found = [text for path in paths for text in texts_of_calls(path, error_names())]
+    found += [text for path in modules("server") for text in returned_texts(path, "authenticate")]
+    found += returned_texts(PACKAGE / "broker" / "address.py", "describe_full")
+    found += returned_texts(PACKAGE / "broker" / "publish.py", "describe")
+    found += returned_texts(PACKAGE / "broker" / "publish.py", "describe_page_limit")
+    return set(found)
+
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _LINE = re.compile(r"(?:^|\n)([A-Za-z_][A-Za-z0-9_.-]*):")
 
