@@ -1,15 +1,15 @@
-"""docs/security.md against the code: what it names is there, and what tools find is answered."""
+"""The pages about security against the code: what they name is there, and what tools find is answered."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+from .pages import text_of
+from .source import PACKAGE
+
+TEXT = text_of("docs/security.md") + text_of("docs/dev/security.md")
 SOURCES = {
-    path.relative_to(ROOT / "stompring").as_posix(): path.read_text(encoding="utf-8")
-    for path in (ROOT / "stompring").rglob("*.py")
+    path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")
 }
 EXEMPT = [
     (file, finding) for file, source in SOURCES.items() for finding in re.findall(r"# nosec (B\d+)", source)
@@ -34,8 +34,7 @@ def test_every_class_of_owasp_has_an_answer(number):
 
 
 def test_its_metrics_and_settings_are_documented_where_they_belong():
-    metrics = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    settings = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    metrics, settings = text_of("docs/metrics.md"), text_of("docs/settings.md")
     for metric in re.findall(r"`(stompring_[a-z_]+)`", TEXT):
         assert f"`{metric}" in metrics, metric
     for element in re.findall(r"`<([a-z-]+)>`", TEXT) + re.findall(r"`([a-z]+[A-Z]\w+)(?:=\w+)?`", TEXT):
