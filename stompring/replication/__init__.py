@@ -1,1 +1,1 @@
-"""The replicated log: an engine that elects and replicates keeps the data directory (docs/high-availability.md)."""
+"""The replicated log: an engine that elects and replicates keeps the data directory (docs/dev/replication.md)."""

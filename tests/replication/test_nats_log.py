@@ -528,7 +528,7 @@ def fault_of(settings):
 PERMISSIONS = """{
   publish: [
     "s.>", "_INBOX.>", "$JS.API.STREAM.INFO.s", "$JS.API.STREAM.MSG.GET.s", "$JS.API.STREAM.PURGE.s",
-    "$JS.API.CONSUMER.CREATE.s", "$JS.API.CONSUMER.MSG.NEXT.s.>", "$JS.API.CONSUMER.DELETE.s.>",
+    "$JS.API.CONSUMER.CREATE.s", "$JS.API.CONSUMER.MSG.NEXT.s.*", "$JS.API.CONSUMER.DELETE.s.*",
     "$JS.API.STREAM.CREATE.s"
   ]
   subscribe: ["s.request.>", "_INBOX.>"]
