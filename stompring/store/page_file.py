@@ -68,11 +68,18 @@ def set_aside(writer: Writer, path: Path) -> None:
     writer.run_task(rename)
 
 
-#: soonest expiry and due time (epoch ms, 0 for none), greatest transaction, number of queues, number of kinds (1 if all
-#: are equal, else one for each message); then the kinds, u8 each; then for each durable queue a `PAGE_MEMBER`
+#: soonest_expiry: of all messages with an expiry time, 0 for none
+#: soonest_due: of all messages that were sent with a due time, 0 for none
+#: greatest_transaction: of all messages that were sent in a transaction, 0 for none
+#: queue_count
+#: kind_count: 1 if all kinds are equal, else `record_count`
+#: kinds u8[kind_count]: for each message: priority + 1, plus 128 if it is durable, plus 64 if it has a due time; 0
+#:    if the message was unreadable when the footer was written
+#: members PAGE_MEMBER[queue_count]: the durable queues that messages of the page entered
 PAGE_FOOTER = Struct("<QQQII")
-#: queue, number of its messages; unless it has all of them a bitmap follows, the lowest bit of the first byte for the
-#: first
+#: queue
+#: count: number of messages of the page that entered it
+#: bitmap bitmap[record_count]: these messages
 PAGE_MEMBER = Struct("<II")
 
 #: Bits of a kind in addition to priority + 1.

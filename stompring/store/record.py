@@ -1,4 +1,7 @@
-"""Records: the encoding of messages and events in segments (docs/dev/store-format.md has the same tables).
+"""Records: the encoding of messages and events in segments.
+
+docs/dev/store-format.md has tables of the comments above the layouts: a line ``NAME: MEANING`` for each field. A field
+after the layout has its type after its name.
 
 A record is ``length`` and CRC-32 of its payload, both u32, then the payload. All numbers are little-endian. The first
 byte of a payload is its kind. A message record has the tail of the MESSAGE frame as sent to clients, so that neither a
@@ -27,6 +30,9 @@ from stompring.broker.message import (
 )
 from stompring.settings.model import RoutingType
 
+#: length: bytes of the payload
+#: crc: CRC-32 of the payload
+#: payload bytes[length]: its first byte is the kind of the record
 PREFIX = Struct("<II")
 
 
@@ -60,43 +66,151 @@ class Cause(IntEnum):
     ADDED = 3  # a message with a record entered another queue
 
 
-#: kind, flags, priority, deliveries, address, number, timestamp, expires, due, transaction, head, body, queues, traits
+#: kind
+#: flags: sum of: 1 durable (`persistent:true`); 2 sent as ANYCAST or 4 as MULTICAST (neither: any routing type); 8
+#:    closes its message group; 16 rewritten: an earlier record has the same message; 32 copy made for a dead
+#:    letter, 64 for an expired message, 96 by a policy; 128 the field `retain` is present
+#: priority: 0 to 9
+#: deliveries: lower bound of the deliveries to consumers of each of its queues
+#: address: destination address
+#: number: of the message: unique in the broker and ascending. Defines the delivery order within a priority
+#: timestamp: when it was sent
+#: expires: expiry time, 0 for never
+#: due: scheduled delivery time, 0 for immediately
+#: transaction: in a page: the transaction that it was sent in, 0 for none
+#: head_length, body_length
+#: queue_count: number of queues that it entered
+#: traits_length: bytes of the fields from `block_length` to `group`
+#: queues u32[queue_count]: numbers of these queues
+#: block_length u32: bytes of the sender's own headers, at the end of `head` before its empty line
+#: destination_length u32, user_length u32, origin_length u32, group_length u32
+#: destination bytes[destination_length]: as the sender wrote it
+#: user text[user_length]: user name of the sender; empty without a login
+#: origin text[origin_length]: client-id or session of the sender, for `no-local`
+#: group bytes[group_length]: its message group; empty for none
+#: retain u8[flags&128]: with flag 128: the queues that have it retained: 1 all of them, 2 none; else
+#:    absent
+#: head bytes[head_length]: the end of the headers of its MESSAGE frame: the number and a line feed, then lines
+#:    `name:value`, then an empty line
+#: body bytes[body_length]: as it was sent
+#: end bytes[2]: NUL and a line feed
 MESSAGE = Struct("<BBBBIQQQQQIIII")
 #: lengths of block, destination, user, origin and group within the traits part
 TRAITS = Struct("<IIIII")
-#: kind, reason, consumer, queue, time (epoch ms); then message numbers, u64 each
+#: kind
+#: reason: 0 acknowledged, 1 expired, 2 killed, 3 replaced (evicted from a ring)
+#: consumer: the acknowledging consumer: the number of a NAME; 0 if unknown
+#: queue
+#: time: when it happened
+#: numbers u64[*]: of the messages
 SETTLED = Struct("<BBHIQ")
-#: kind, cause, delivered, queue, number, deliveries, attempts, due, time (epoch ms); a recurrence as JSON may follow
+#: kind
+#: cause: the event: 0 none (the record repeats a state or belongs to its MESSAGE); 1 a delivery was requeued; 2 the
+#:    message was scheduled: a recurring message for its next due time, or a message that was sent with a due time;
+#:    3 the message entered this queue after its MESSAGE was written
+#: delivered: number of these `deliveries` that no earlier record has
+#: queue
+#: number: of the message
+#: deliveries: number of deliveries to consumers
+#: attempts: number of failed deliveries that count towards `max-delivery-attempts`
+#: due: scheduled delivery time, 0 for immediately
+#: time: when the event happened; undefined for cause 0
+#: recurrence json[*]: empty, or the recurrence after `due`
 STATE = Struct("<BBHIQIIQQ")
-#: kind, zero, zero, records, number; then each as u32 length and payload
+#: kind, zero, zero
+#: count: payloads that follow
+#: number: of the transaction; 0 if no page refers to it
+#: parts part[count]: payloads of any kind but 4, 10, 11 and 15
 TRANSACTION = Struct("<BBHIQ")
-#: kind, reason, consumer, address, queue, page, time; then runs of u32 first, u32 count
+#: kind
+#: reason: as in SETTLED; plus 128 if each of the messages had one delivery to a consumer that no other record has
+#: consumer: as in SETTLED
+#: address, queue
+#: page: the number of the page
+#: time: when it happened
+#: runs run[*]: message indexes in this page, counted from 0
 PAGE_SETTLED = Struct("<BBHIIQQ")
-#: kind, cause, delivered, address, queue, page, index, deliveries, attempts, due, time (epoch ms)
+#: kind
+#: cause: as in STATE: 0 or 1
+#: delivered: as in STATE
+#: address, queue
+#: page: the number of the page
+#: index: message index in this page, counted from 0
+#: deliveries: as in STATE
+#: attempts: as in STATE
+#: due: as in STATE
+#: time: as in STATE
 PAGE_STATE = Struct("<BBHIIQIIIQQ")
-#: kind, zero, zero, address, queue, page; then settled positions as runs of u32 first, u32 count
+#: kind, zero, zero, address, queue
+#: page: the number of the page
+#: runs run[*]: indexes of all messages of this page that the queue has settled, counted from 0
 PAGE_CURSOR = Struct("<BBHIIQ")
-#: kind, zero, zero, next queue, next transaction, next message: each above all such numbers in earlier records, and
-#: transactions with smaller numbers are complete; next page (0: not all pages have records yet), the oldest segment
+#: kind, zero, zero
+#: next_queue: all queues before this record have lower numbers
+#: next_transaction: all transactions before this record have lower numbers; those are complete
+#: next_message: end of the lease: the broker uses this number and higher ones only after a later NUMBERS. After a
+#:    restart message numbers begin here
+#: next_page: all pages before this record have lower numbers and a PAGE_FILE; 0: some have no PAGE_FILE
+#: oldest_segment: segments with lower numbers are not needed
 NUMBERS = Struct("<BBHIQQQQ")
-#: kind, zero, zero, queue, time (epoch ms); then the numbers of messages that were delivered again, u64 each
+#: kind, zero, zero, queue
+#: time: when it happened
+#: numbers u64[*]: of the messages
 DELIVERED = Struct("<BBHIQ")
-#: kind, zero, zero, address, position of the first id, position of the oldest valid id, count; then each id as u32
-#: length and its bytes
+#: kind, zero, zero, address
+#: first: the position of the first id
+#: oldest: ids with a lower position are invalid
+#: count, ids identifier[count]
 DUPLICATE_IDS = Struct("<BBHIQQI")
-#: kind, zero, zero, rows, time (epoch ms); then a row for each queue that has changed since the previous sample
+#: kind, zero, zero, rows
+#: time: when the counters were read
+#: queues SAMPLE_ROW[rows]: a row for each queue that changed since its previous row in this file
 SAMPLE = Struct("<BBHIQ")
-#: queue, address, ring size (0: none), messages, in delivery, scheduled, paged, consumers; since the broker's start:
-#: added, acknowledged, expired, killed, replaced; last the bytes of its messages in memory
+#: queue, address
+#: ring: ring-size, 0 for none
+#: messages: messageCount
+#: delivering: deliveringCount
+#: scheduled: scheduledCount
+#: paged: pagedCount
+#: consumers: consumerCount
+#: added: messagesAdded; this and the next four count from the start of the broker
+#: acknowledged: messagesAcknowledged
+#: expired: messagesExpired
+#: killed: messagesKilled
+#: replaced: messagesReplaced
+#: size: persistentSize
 SAMPLE_ROW = Struct("<IIQQQQQQQQQQQQ")
-#: kind, operation, zero, address, page, messages, queues; then for each queue a `PAGE_SHARE`
+#: kind
+#: operation: 0 the file is begun, 1 it is complete, 2 it is removed, or moved to `retention/`
+#: zero, address
+#: page: the number of the page
+#: messages: number of messages in the page; 0 unless it is complete
+#: share_count
+#: shares PAGE_SHARE[share_count]: the durable queues that durable messages of the page entered; none unless it is
+#:    complete
 PAGE_FILE = Struct("<BBHIQII")
-#: queue, number of durable messages of the page that entered it
+#: queue
+#: count: number of durable messages of the page that entered it
 PAGE_SHARE = Struct("<II")
-#: kind, scope, zero; then the payload of a record that only readers of this scope read
+#: kind
+#: scope: 1 for readers of retained files; 2 for restarts only
+#: zero
+#: payload bytes[*]: of kind 2, 3, 5, 6 or 12
 SCOPED = Struct("<BBH")
-#: kind, zero, zero, messages, traits, entries, time (epoch ms), bytes of the traits; then a column for each of
-#: `RETAINED_COLUMNS`, the traits, the entries, and the tails of the messages
+#: kind, zero, zero
+#: count: number of messages
+#: traits_count, entries_count
+#: time: when it was written: the end of the event loop iteration in which the messages arrived
+#: traits_length: bytes of `traits`
+#: numbers u64[count]: of the messages
+#: timestamps u64[count]: when each was sent
+#: expires u64[count]: expiry time of each, 0 for never
+#: which u32[count]: index in `traits` for each message, counted from 0
+#: head_lengths u32[count]
+#: lengths u32[count]: bytes of each in `tails`
+#: traits RETAINED_TRAITS[traits_count]: fields that messages share
+#: entries RETAINED_ENTRIES[entries_count]: the queues that they entered
+#: tails bytes[*]: for each message in order: `head`, `body` and `end` as in MESSAGE
 RETAINED = Struct("<BBHIIIQI")
 #: The columns of RETAINED, in this order. Each has one number for each message.
 RETAINED_COLUMNS = (
@@ -107,15 +221,37 @@ RETAINED_COLUMNS = (
     ("head", "I"),
     ("size", "I"),
 )
-#: In RETAINED: address, bytes of the traits part; then flags, priority, and the traits part as in a message record
+#: address: destination address
+#: length: bytes that follow
+#: flags u8: as in MESSAGE
+#: priority u8: 0 to 9
+#: block_length u32: this and all later fields as in MESSAGE
+#: destination_length u32, user_length u32, origin_length u32, group_length u32, destination
+#:    bytes[destination_length], user text[user_length], origin text[origin_length], group bytes[group_length],
+#:    retain u8[flags&128]
 RETAINED_TRAITS = Struct("<II")
-#: In RETAINED: queue, outcome, zero, consumer, count; then indexes of messages, u32 each; none: all messages
+#: queue
+#: outcome: 0 enqueued: later records have the events; 1 delivered once, immediately, and acknowledged
+#: zero
+#: consumer: the acknowledging consumer, as in SETTLED
+#: place_count
+#: places u32[place_count]: message indexes; none: all messages of the record
 RETAINED_ENTRIES = Struct("<IBBHI")
-#: kind, what, operation, zero, id; then JSON
+#: kind
+#: what: 1 an address, 2 a queue, 3 a named value
+#: operation: 0 created or changed, 1 deleted
+#: zero
+#: id: its number
+#: attributes json[*]: its description; empty if deleted
 BINDING = Struct("<BBBBI")
-#: kind, what, 1 in a page for a queue that is not durable, id; then the name in UTF-8
+#: kind
+#: what: 1 an address, 2 a queue, 4 a consumer
+#: passing: in a page: 1 for a non-durable queue; else 0
+#: id: its number
+#: name text[*]
 NAME = Struct("<BBHI")
-#: kind, zero, zero, queue, the address it is bound to
+#: kind, zero, zero, queue
+#: address: that the queue is bound to
 QUEUE_ADDRESS = Struct("<BBHII")
 
 FOR_READERS, FOR_RESTARTS = 1, 2  # ``scope`` of SCOPED
@@ -433,6 +569,7 @@ def pack_runs(positions: Iterable[int]) -> bytes:
     return bytes(runs)
 
 
+#: first, count
 RUN = Struct("<II")
 
 

@@ -20,19 +20,40 @@ MAGIC = b"STOMPRNG"
 FORMAT = 3
 JOURNAL, PAGE, SAMPLES = 1, 2, 3  # kinds of segments
 
-#: magic, format, kind, CRC-32 of this header with zero here, next message number, created (epoch ms), the file's
-#: number, the data directory's identity, the address (in a page), zero, bytes of the previous segment's records (in the
-#: journal)
+#: magic: `STOMPRNG`
+#: format: 3
+#: kind: 1 for a journal segment, 2 for a page, 3 for samples
+#: crc: CRC-32 of these 72 bytes, computed with 0 in this field
+#: next: in the journal: all messages written before this file have lower numbers; in a page: the number of its
+#:    first message
+#: created: creation time of the file
+#: number: the number in the file name
+#: directory: the identity of the data directory
+#: address: in a page: the number of the address; else 0
+#: zero
+#: previous: in the journal: the end offset of the records in the previous segment; 0 if there is none or the offset
+#:    is unknown. In other files 0
 HEADER = Struct("<8sHHIQQQ16sIIQ")
 #: Beginning of the header in every format, and bytes of the header of format 1: a file of an older format must not
 #: count as damaged.
 _ANY_HEADER, _FIRST_SIZE = Struct("<8sHHI"), 32
 #: An unknown identity of a data directory.
 NO_IDENTITY = bytes(16)
-#: kind, zero, zero, records, least and greatest message number, least and greatest timestamp (epoch ms), bytes before
-#: the footer, addresses, blocks; then u32 each: record offsets, address ids, CRC-32 of the blocks; then `Footer.more`
+#: kind, zero, zero, record_count
+#: least_number: of all MESSAGEs in the file, 0 for none
+#: greatest_number
+#: least_timestamp: of all MESSAGEs, 0 for none
+#: greatest_timestamp
+#: size: bytes before this record
+#: address_count, block_count
+#: starts u32[record_count]: record offsets in the file: in the journal of all records, in a page of the MESSAGEs
+#: addresses u32[address_count]: numbers of the addresses in this file
+#: blocks u32[block_count]: CRC-32 of each 64 KiB of the file before this record; the last block may be shorter
+#: more bytes[*]: in a page a PAGE_FOOTER, in the journal nothing
 FOOTER = Struct("<BBHIQQQQQII")
-#: offset of the footer's record, CRC-32 of these 8 bytes, SEAL
+#: footer: offset of the footer record in the file
+#: crc: CRC-32 of those 8 bytes
+#: magic: `SEAL`
 TRAILER = Struct("<QI4s")
 SEAL = b"SEAL"
 

@@ -130,7 +130,8 @@ class Directory:
         assert header["crc"] == crc32(data[:12] + bytes(4) + data[16:at])
         assert path.stem == f"{int(path.stem):09d}"
         stop, footer_at = len(data), None
-        size = sum(each.size or 0 for each in self.format.tables["Trailer"])
+        last = self.format.tables["Trailer"][-1]
+        size = last.offset + int(last.count)
         trailer, _ = self.format.read("Trailer", data, len(data) - size)
         if trailer["magic"] == b"SEAL":
             assert trailer["crc"] == crc32(data[-size : -size + 8])

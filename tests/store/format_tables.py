@@ -7,10 +7,11 @@ import re
 import struct
 from collections import ChainMap
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "dev" / "store-format.md"
+from ..docs.pages import text_of
+
+DOCUMENT = "docs/dev/store-format.md"
 
 NUMBERS = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q"}
 ROW = re.compile(r"^\| (\d+|…) \| `(\w+)(?:\[([\w*&]+)\])?` \| (\w+) \| (.*?) ?\|$")
@@ -25,16 +26,6 @@ class Field:
     count: str | None  # None: one; "*": up to the end
     name: str
     meaning: str
-
-    @property
-    def size(self):
-        """Bytes, where the table alone tells."""
-        if self.type not in NUMBERS:
-            return int(self.count) if self.count is not None and self.count.isdigit() else None
-        unit = struct.calcsize(NUMBERS[self.type])
-        if self.count is None:
-            return unit
-        return unit * int(self.count) if self.count.isdigit() else None
 
     @property
     def one(self):
@@ -66,16 +57,7 @@ class Format:
     @classmethod
     def of_document(cls):
         """The format as it is documented."""
-        return cls(DOCUMENT.read_text(encoding="utf-8"))
-
-    def prologue(self, title):
-        """The struct format of the fields of fixed size at the beginning of a table."""
-        codes = "<"
-        for field in self.tables[title]:
-            if field.type not in NUMBERS or field.count is not None:
-                break
-            codes += NUMBERS[field.type]
-        return codes
+        return cls(text_of(DOCUMENT))
 
     def read(self, title, data, at=0, stop=None, outer=None):
         """The fields of one table from ``at`` on, and where they end; ``outer`` are those of the table around it."""
