@@ -1,6 +1,5 @@
 """docs/tutorials: every command and every code block is run against a real broker, and each page leads on."""
 
-import importlib.util
 import re
 import shutil
 from contextlib import ExitStack
@@ -16,7 +15,6 @@ PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 
 #: What a page needs besides stompring.
 NEEDS = {
-    "lake": ("pyspark", lambda: importlib.util.find_spec("pyspark") is not None),
     "browser": ("Chromium", chromium),
     "securing": ("curl", lambda: shutil.which("curl") is not None),
 }
@@ -26,13 +24,14 @@ NEEDS = {
 SHORT = "request-reply"
 
 
-def _with_marks(path):
-    """The page about a lake starts Spark twice."""
-    marks = [pytest.mark.spark, pytest.mark.timeout(600)] if path.stem == "lake" else []
-    return pytest.param(path, id=path.stem, marks=marks if path.stem == SHORT else [*marks, pytest.mark.long])
-
-
-@pytest.mark.parametrize("path", [_with_marks(path) for path in PAGES])
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[] if path.stem == SHORT else [pytest.mark.long])
+        for path in PAGES
+        if path.stem != "lake"  # see tests/pipeline/lake/test_document.py
+    ],
+)
 def test_every_block_does_what_the_page_says(path, tmp_path):
     tool, is_there = NEEDS.get(path.stem, ("", lambda: True))
     if not is_there():

@@ -1,76 +1,40 @@
-"""The day in docs/pipeline.md, as it stands there; and what docs/lake.md says of commands."""
+"""The day in docs/tutorials/lake.md and the program in docs/pipeline.md; and what docs/lake.md says of commands."""
 
 import re
-import shlex
-import subprocess
-import sys
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 
 pytest.importorskip("deltalake")
 
-from ...broker_process import BrokerProcess
+from ...docs.pages import blocks_of, text_of
+from ...docs.tutorial import Tutorial
 from .ingesting import COMMANDS
 from .ingesting import run as lake_command
 
 pytestmark = pytest.mark.spark
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
-PIPELINE = (DOCS / "pipeline.md").read_text(encoding="utf-8")
-LAKE = (DOCS / "lake.md").read_text(encoding="utf-8")
-DAY = PIPELINE.partition("## A day of sensor readings")[2].partition("## In a program")[0]
-PROGRAM = PIPELINE.partition("## In a program")[2].partition("## Options")[0]
-
-
-def blocks(text, language):
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-
-
-def commands():
-    lines = [line for block in blocks(DAY, "sh") for line in block.splitlines()]
-    return [shlex.split(line) for line in lines]
+LAKE = text_of("docs/lake.md")
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_day_of_sensor_readings(spark, tmp_path, monkeypatch):
-    (document,), (script,) = blocks(DAY, "xml"), blocks(DAY, "python")
-    monkeypatch.chdir(tmp_path)
-    http = '<acceptor name="http">http://127.0.0.1:0</acceptor>'
-    assert document.count(":61613?") == 1
-    document = document.replace(":61613?", ":0?").replace("</acceptors>", f"{http}</acceptors>")
-    Path("broker.xml").write_text(document)
-    Path("day.py").write_text(script)
-    run, day, *rest = commands()
-    assert run == ["stompring", "run", "--config", "broker.xml", "--data", "data"]
-    assert day[:2] == ["python", "day.py"]
-    shown = []
-    with BrokerProcess(tmp_path / "broker.xml", tmp_path / "data") as broker:
-        subprocess.run([sys.executable, "day.py", str(broker.port)], check=True, timeout=200)
-        for words in rest:
-            assert words[:2] == ["stompring", "lake"]
-            words = [word.replace(":61613", f":{broker.port}") for word in words[2:]]
-            result = lake_command(*words)
-            assert result.exit_code == 0, result.output
-            shown.append((words[0], result.output))
-    outputs = dict(shown)
-    assert [name for name, _ in shown] == ["ingest", "report", "sql", "replay"]
-    (table,) = blocks(DAY, "text")
-    assert table in outputs["sql"]
-    assert "sent 1,440 messages" in outputs["replay"]
-    page = Path("day.html").read_text(encoding="utf-8")
+    with ExitStack() as opened:
+        tutorial = Tutorial(tmp_path, text_of("docs/tutorials/lake.md"), opened)
+        tutorial.run()
+    page = (tutorial.work / "day.html").read_text(encoding="utf-8")
     text = re.sub(r"<[^>]*>", " ", page)
     advised = re.search(r"ring-size of\s+([\d,]+)\s+instead of\s+10\s+would have kept\s+99\s*%", text)
     assert advised is not None and 58 <= int(advised[1].replace(",", "")) <= 61, advised
     assert "1,200" in text
-    the_program(spark, monkeypatch)
+    the_program(spark, tutorial.work / "data", monkeypatch)
 
 
-def the_program(spark, monkeypatch):
-    (source,) = blocks(PROGRAM, "python")
-    source = source.replace(
-        '.load("data")', f'.load("{Path("data").absolute()}")'
-    )  # Spark was started elsewhere
+def the_program(spark, data, monkeypatch):
+    page = text_of("docs/pipeline.md").partition("## In a program")[2].partition("## Options")[0]
+    (block,) = blocks_of(page)
+    source = block.text.replace('.load("data")', f'.load("{data}")')  # Spark was started elsewhere
     frames = []
     frame = type(spark.range(1))
     monkeypatch.setattr(frame, "show", lambda self: frames.append(self.collect()))
