@@ -1,4 +1,4 @@
-"""Rates of one core for a lake, in processor time, and the sizes of its files: the base of docs/lake-sizing.md.
+"""Rates of one core for a lake, in processor time, and the sizes of its files: the base of docs/lake.md, "Sizing".
 
     python -m benchmarks.lake_sizing [--messages 500000]
 
