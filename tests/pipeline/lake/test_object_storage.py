@@ -214,7 +214,7 @@ def test_commands_over_kills(bucket, tmp_path, command):
     follow.process.send_signal(signal.SIGSTOP)  # the owner is stopped, and its Java is at work
     time.sleep(float(LEASE) + 1)
     output = command(*words).finish()
-    assert "taking over from process" in output
+    assert "taking over the lease of process" in output
     follow.process.send_signal(signal.SIGCONT)
     assert re.search("lost the lease|another process is ingesting", fails(follow))
     lake = Lake(place.replace("s3a:", "s3:"))
