@@ -12,10 +12,9 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from stompring.admin.api import JSON, PROBLEM
-from stompring.admin.http import admin_routes
 
-ROUTES = {(route.method, route.path): route for route in admin_routes().all}
-DOCUMENT: dict[str, Any] = json.loads(ROUTES["GET", "/api/v1/openapi.json"].answer(None).body)
+from ..docs.http_reference import DOCUMENT, resolved
+
 REGISTRY: Registry[Any] = Registry().with_resource(
     "urn:doc", Resource.from_contents(DOCUMENT, default_specification=DRAFT202012)
 )
@@ -28,16 +27,6 @@ class Answer(Protocol):
     status: int
     headers: Any
     body: bytes
-
-
-def resolved(node):
-    """What a ``$ref`` refers to."""
-    while "$ref" in node:
-        target: Any = DOCUMENT
-        for part in node["$ref"].removeprefix("#/").split("/"):
-            target = target[part]
-        node = target
-    return node
 
 
 @cache

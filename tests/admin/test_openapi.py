@@ -5,8 +5,9 @@ from jsonschema import Draft202012Validator
 
 from stompring.admin.api import JSON
 
+from ..docs.http_reference import ROUTES
 from .admin_server import AdminServer
-from .described import DOCUMENT, ROUTES, resolved
+from .described import DOCUMENT, resolved
 
 OPERATIONS = {
     (method.upper(), path): (described, [*item.get("parameters", []), *described.get("parameters", [])])

@@ -2,8 +2,8 @@
 
 import pytest
 
+from ..docs.http_reference import DOCUMENT, ROUTES
 from .admin_server import ANYCAST, MULTICAST, AdminServer, pick
-from .described import DOCUMENT, ROUTES
 
 ONE = "/api/v1/queues/q"
 

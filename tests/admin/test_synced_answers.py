@@ -19,9 +19,10 @@ from stompring.settings.model import (
 )
 
 from ..broker_document import broker_xml
+from ..docs.http_reference import ROUTES
 from ..session.test_slow_disk import SlowStorage
 from .admin_server import AdminServer, login_header, secured
-from .described import ROUTES, check
+from .described import check
 
 CHANGES = [key for key in ROUTES if key[0] != "GET"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from stompring.store.segment import HEADER, find_footer
 
-from ..broker_process import ROOT
+from ..docs.pages import text_of
 from ..store.populated_directory import Expected
 from .conftest import invoke
 
@@ -105,7 +105,7 @@ def test_every_attribute_that_a_queue_has(stopped, tmp_path):
     file = tmp_path / "all.json"
     invoke(f"export {file} --data {stopped.filled.data}")
     _, queues, _ = exported(file)
-    metrics = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    metrics = text_of("docs/metrics.md")
     counters = set(re.findall(r"`(\w+)` \| `stompring_queue_", metrics))
     counters = counters - {"ringSize"} | {"pendingCount", "oldestAge", "rebalancing"}
     shown = {name for name in stopped.queues["ring"] if not name.endswith("Rate")} - counters

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from stompring.cli.main import main
 
-from ..broker_process import ROOT
+from ..docs.pages import text_of
 from ..waiting import Deadline
 from .replicated import data_directory_moves_into_the_log, of_cluster
 
@@ -89,7 +89,7 @@ def test_commands_and_views_of_a_log_from_its_creation_to_its_end(pair, tmp_path
     of_standby = metrics(standby)
     assert of_standby['stompring_ha_role{role="standby"}'] == 1
     assert of_standby["stompring_ha_log_max_bytes"] == 1024**3
-    documented = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+    documented = text_of("docs/metrics.md")
     missing = set(re.findall(r"\| `(stompring_ha_\w+)` \|", documented)) - of_standby.keys()
     assert all("last_takeover" in name for name in missing)
 

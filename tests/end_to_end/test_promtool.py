@@ -11,8 +11,9 @@ from stompring.pipeline.lake.ingest import IngestMetrics
 
 from ..admin.test_ha import ACTIVE, server_with
 from ..broker_document import EVERYBODY, PREFIXES, anycast
-from ..broker_process import ROOT, BrokerProcess
+from ..broker_process import BrokerProcess
 from ..certificates import Authority
+from ..docs.pages import text_of
 from .steps import say, written
 from .test_permissions import add, http
 from .test_security import login
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool is not installed (Debian package prometheus)"
 )
 
-METRICS = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+METRICS = text_of("docs/metrics.md")
 OF_A_LOG = set(re.findall(r"\| `(stompring_ha_\w+)` \|", METRICS))
 
 POLICY = '''

@@ -123,5 +123,5 @@ def test_the_example_and_its_test_work(tmp_path):
 
 def test_the_limit_of_slow_hooks_is_documented():
     assert f"longer than {SLOW_HOOK * 1000:.0f} ms" in " ".join(TEXT.split())
-    metrics = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    metrics = text_of("docs/metrics.md")
     assert f"longer than {SLOW_HOOK * 1000:.0f} ms" in metrics

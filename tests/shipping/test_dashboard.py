@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from ..broker_process import PATIENCE, ROOT
+from ..docs.pages import text_of
 from ..ports import free_port
 from ..waiting import until
 from .test_alerts import ALERTS, rules
@@ -39,7 +40,7 @@ OF_PROMETHEUS = {"up": set[str](), "ALERTS": {"alertname", "alertstate"}}
 OF_SCRAPES = {"instance", "job"}
 
 #: Metrics of a replicated log, which the broker of these tests does not have.
-DOCUMENTED = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+DOCUMENTED = text_of("docs/metrics.md")
 OF_A_LOG = {name: set[str]() for name in re.findall(r"\| `(stompring_ha_\w+)` \|", DOCUMENTED)}
 
 METRIC = re.compile(r"\b(?:stompring|process|python)_\w+|\bup\b|\bALERTS\b")
