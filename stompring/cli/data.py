@@ -303,7 +303,7 @@ def import_data(
 
     With --from artemis-xml, FILE is what 'artemis data exp' printed, also compressed. It has only the address, the
     filter and the routing type of a queue: a missing queue is created as broker.xml describes it, an existing one is
-    not changed (docs/artemis.md).
+    not changed (docs/tutorials/from-artemis.md).
 
     \b
     Examples:

@@ -116,7 +116,7 @@ ARTEMIS_JOURNAL = "activemq-data-*.amq"
 
 ARTEMIS_MESSAGES = (
     "%s has journal files of Artemis, whose messages are not read: 'artemis data exp' exports them, "
-    "'stompring data import --from artemis-xml' imports them (docs/artemis.md)"
+    "'stompring data import --from artemis-xml' imports them (docs/data.md)"
 )
 
 

@@ -1,4 +1,4 @@
-"""The XML that ``artemis data exp`` writes: addresses, queues and messages of an Artemis broker (docs/artemis.md).
+"""The XML that ``artemis data exp`` writes: addresses, queues and messages of an Artemis broker (docs/data.md).
 
 The reader reads pieces of 64 KiB, and has one message in memory. The file names only the address, the filter and the
 routing type of a queue.

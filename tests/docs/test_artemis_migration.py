@@ -1,4 +1,4 @@
-"""docs/artemis.md: the commands of "Move an instance" are run, with an instance and an export of Artemis 2.44."""
+"""docs/tutorials/from-artemis.md: its first steps are run with an instance and an export of Artemis 2.44."""
 
 import shutil
 from contextlib import ExitStack
@@ -10,8 +10,8 @@ from ..cli.artemis_messages import EXPORT
 from .pages import blocks, text_of
 from .tutorial import Tutorial
 
-PAGE = text_of("docs/artemis.md")
-STEPS = PAGE.partition("## Move an instance\n")[2].partition("### Examples that do not start\n")[0]
+PAGE = "docs/tutorials/from-artemis.md"
+STEPS = "## 1." + text_of(PAGE).partition("## 1.")[2].partition("## 5.")[0]
 
 LOGIN = """activemq {
    org.apache.activemq.artemis.spi.core.security.jaas.PropertiesLoginModule required
@@ -22,10 +22,10 @@ LOGIN = """activemq {
 
 
 def of_the_tutorial(etc):
-    """The instance of docs/tutorials/from-artemis.md."""
-    for block in blocks("docs/tutorials/from-artemis.md"):
-        if block.key == "file" and block.value.startswith("etc/"):
-            (etc / block.value.removeprefix("etc/")).write_text(block.text, encoding="utf-8")
+    """The instance of the page."""
+    for block in blocks(PAGE):
+        if block.key == "file" and block.value.startswith("instance/"):
+            (etc / block.value.rpartition("/")[2]).write_text(block.text, encoding="utf-8")
     (etc / "login.config").write_text(LOGIN)
     (etc / "bootstrap.xml").write_text('<broker><jaas-security domain="activemq"/></broker>')
 

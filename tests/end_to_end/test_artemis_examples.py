@@ -16,7 +16,8 @@ from click.testing import CliRunner
 
 from stompring.cli.main import main
 
-from ..broker_process import ROOT, BrokerProcess
+from ..broker_process import BrokerProcess
+from ..docs.artemis_examples import by_reason
 
 VARIABLE = "STOMPRING_ARTEMIS_EXAMPLES"
 DIRECTORY = Path(os.environ.get(VARIABLE, ""))
@@ -47,14 +48,6 @@ def example(file):
     """``protocols/stomp/stomp``: the directory of an example."""
     path = file.relative_to(DIRECTORY).as_posix().partition("/src/main/")[0]
     return path.removeprefix("examples/")
-
-
-def listed():
-    """The reasons in docs/artemis.md, each with its examples."""
-    page = (ROOT / "docs" / "artemis.md").read_text(encoding="utf-8")
-    section = page.partition("### Examples that do not start")[2].partition("\n#")[0]
-    rows = re.findall(r"^\| (?!reason|-)(.+?) \| (.+?) \|$", section, re.MULTILINE)
-    return {reason: set(re.findall(r"`([^`]+)`", examples)) for reason, examples in rows}
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +84,8 @@ def _fault(file, root):
 
 
 def test_only_the_listed_examples_do_not_start(refused):
-    assert refused == listed()
+    assert refused == {reason: {*names} for reason, names in by_reason().items()}
 
 
 def test_the_others_are_many():
-    assert len({example(file) for file in FILES} - set().union(*listed().values())) > 40
+    assert len({example(file) for file in FILES} - set().union(*by_reason().values())) > 40
