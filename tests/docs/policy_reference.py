@@ -1,4 +1,4 @@
-"""The reference of docs/plugins.md, made from the code.
+"""The reference of docs/plugins.md and the parameters of docs/policies.md, made from the code.
 
 Signatures and types are those of the code, texts the first paragraphs of its docstrings, units what these say.
 """
@@ -6,6 +6,7 @@ Signatures and types are those of the code, texts the first paragraphs of its do
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from pathlib import Path
 from types import FunctionType
@@ -24,6 +25,8 @@ from stompring.policy import (
     parameter,
 )
 from stompring.policy.testing import PolicyHarness, Sent
+
+from ..plugins import policy
 
 #: What a text says of a number: the unit, and how it is found.
 UNITS = (
@@ -163,3 +166,28 @@ def reference():
         for row in rows:
             parts[-1] += "\n| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
     return "\n" + "\n\n".join(parts) + "\n"
+
+
+def _takes(parameter):
+    bounds = [
+        f"{word} {bound:.15g}"
+        for word, bound in (("from", parameter.least), ("to", parameter.most))
+        if abs(bound) != math.inf
+    ]
+    if len(bounds) == 1:
+        bounds[0] = bounds[0].replace("from", "at least").replace("to", "at most")
+    return f"{parameter.kind}, {' '.join(bounds)}" if bounds else parameter.kind
+
+
+def _default(parameter):
+    shown = parameter.shown_default
+    return shown if parameter.required or parameter.default is None else f"`{shown}`"
+
+
+def parameters(name):
+    """The table of the parameters of a shipped policy."""
+    rows = (
+        f"| `{one.key}` | {_takes(one)} | {_default(one)} | {one.help} |\n"
+        for one in policy(name).parameters.values()
+    )
+    return "| key | takes | default | meaning |\n|---|---|---|---|\n" + "".join(rows)

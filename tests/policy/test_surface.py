@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import stompring.policy
-from stompring.broker.ports import SLOW_HOOK, Offer
-from stompring.policy import ACCEPT, AddressPolicy, AddressView, MessageView, QueueView, Subscriber, parameter
-from stompring.policy.testing import PolicyHarness
+from stompring.broker.ports import SLOW_HOOK
+from stompring.policy import ACCEPT, AddressPolicy, parameter
 from stompring.settings.broker_xml import parse_broker_xml
 
 from ..docs.pages import text_of
@@ -68,21 +67,6 @@ def test_every_answer_is_documented():
     assert answers["subscribed"] == {"Refuse"}
 
 
-@pytest.mark.parametrize("view", [AddressView, QueueView, MessageView, Offer, Subscriber])
-def test_every_part_of_a_view_is_documented(view):
-    documented = {
-        row[0].strip("`"): set(re.findall(r"`([\w]+)`", row[1])) for row in rows("What a policy sees")
-    }
-    attributes = {name for name in dir(view) if name[0] != "_"}
-    not_theirs = {
-        AddressView: {"stop"},
-        Offer: {"traits", "changed"},
-        Subscriber: {"count", "index"},
-    }.get(view, set())
-    found = documented[view.__name__] - {"self"}
-    assert found == attributes - not_theirs
-
-
 def test_every_type_of_parameter_is_documented():
     documented = {row[0].strip("`") for row in rows("Parameters")}
     paragraph = str(inspect.getdoc(parameter)).split("\n\n")[1].split("each also")[0]
@@ -95,12 +79,6 @@ def test_every_public_name_is_there():
     for name in stompring.policy.__all__:
         assert getattr(stompring.policy, name) is not None
         assert re.search(rf"\b{name}\b", TEXT) or name in ("Verdict", "FullVerdict"), name
-
-
-def test_members_of_the_harness_are_documented():
-    documented = set(re.findall(r"`(\w+)[`(]", "".join(row[0] for row in rows("Testing"))))
-    attributes = {name for name in dir(PolicyHarness) if name[0] != "_"} | {"clock", "PolicyHarness"}
-    assert documented == attributes
 
 
 def test_the_example_and_its_test_work(tmp_path):
@@ -117,7 +95,7 @@ def test_the_example_and_its_test_work(tmp_path):
     )
     assert "1 passed" in done.stdout, done.stdout + done.stderr
     (xml,) = code("xml")
-    (plugin,) = parse_broker_xml(xml.encode(), "broker.xml").plugins
+    (plugin,) = parse_broker_xml(f"<configuration><core>{xml}</core></configuration>".encode(), "x").plugins
     assert plugin.name == "largest"
 
 
