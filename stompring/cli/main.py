@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "init": "Create an instance in DIR: configuration, users, data directory, systemd unit.",
         "doctor": "Check configuration, files, permissions and machine before or while a broker runs.",
         "check-config": "Check each FILE: print its faults, or a summary of the configuration.",
+        "settings": "List the settings of broker.xml, or show what NAME means.",
         "user": "Add, remove and list users, and grant them roles.",
         "data": "Inspect, export and import the data directory of a broker.",
         "ha": "Create a replicated log, show it, and change which broker is active.",

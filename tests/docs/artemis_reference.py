@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from stompring.cli.settings import KINDS, shown_default
 from stompring.settings import model, urls
 from stompring.settings.artemis import (
     ACCEPTOR_PARAMETERS,
@@ -16,8 +17,6 @@ from stompring.settings.artemis import (
 from stompring.settings.document import all_elements, root_rules
 from stompring.settings.model import ARTEMIS, STOMPRING, options_of
 from stompring.settings.urls import LISTENER_PARAMETERS, OLD_PARAMETER_NAMES, SCHEMES, STOMP_PARAMETERS
-
-from .settings_reference import shown_default
 
 #: Names without an option row that Artemis does not have, by parent.
 OUR_OWN = {
@@ -49,19 +48,9 @@ Rows = dict[str, tuple[str, str]]
 
 def _options():
     """The rows of settings by parent and name."""
-    kinds = {
-        "core": (model.BrokerConfiguration,),
-        "address-setting": (model.AddressSettings,),
-        "queue": (model.QueueConfiguration,),
-        "wildcard-addresses": (model.WildcardSyntax,),
-        "journal-retention-directory": (model.Retention,),
-        "resource-limit-setting": (model.ResourceLimit,),
-        "bridge": (model.BridgeConfiguration,),
-        "replicated-log": (model.ReplicatedLogSettings,),
-    }
     return {
         parent: {row.xml_name: row for kind in listed for row in options_of(kind)}
-        for parent, listed in kinds.items()
+        for parent, listed in KINDS.items()
     }
 
 

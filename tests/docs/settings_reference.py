@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from stompring.cli.settings import KINDS as BY_ELEMENT
+from stompring.cli.settings import shown_default, shown_values
 from stompring.settings import model
 from stompring.settings.model import Option, options_of
-from stompring.settings.urls import PARAMETER_TYPES
 
 from .source import ROOT
 
@@ -29,23 +30,6 @@ SIMPLE = frozenset(
 )
 
 
-def shown_default(row):
-    """The default as docs/settings.md words it."""
-    if row.default_text:
-        return row.default_text
-    if row.inherits:
-        return f"from `{row.inherits.replace('_', '-')}`"
-    if row.default is None or row.default == ():
-        return "none"
-    if row.default == "":
-        return "empty"
-    return f"`{str(row.default).lower() if isinstance(row.default, bool) else row.default}`"
-
-
-def _values(row):
-    return PARAMETER_TYPES[row.type].accepts if row.type else "a policy"
-
-
 def _name(row):
     return f"`{row.xml_name}`"
 
@@ -56,7 +40,7 @@ EVERY: dict[str, Column] = {
     "parameter": lambda row: f"`{row.parameter_name}`",
     "default": shown_default,
     "unit": lambda row: row.unit,
-    "values": _values,
+    "values": shown_values,
     "written as": lambda row: row.written_as,
     "meaning": lambda row: row.meaning,
     "source": lambda row: row.source,
@@ -76,11 +60,7 @@ OTHERS: dict[type, tuple[str, ...]] = {
 
 
 #: The dataclasses with rows, by name.
-KINDS: dict[str, type] = {
-    name: kind
-    for name, kind in vars(model).items()
-    if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__") and options_of(kind)
-}
+KINDS: dict[str, type] = {kind.__name__: kind for kinds in BY_ELEMENT.values() for kind in kinds}
 
 
 def _line(cells):
