@@ -77,12 +77,19 @@ def table(names, group=""):
     return head + "".join(_line([EVERY[column](row) for column in columns]) for row in rows)
 
 
+def tables(name, *groups):
+    """The tables of several groups of a dataclass, each with its heading."""
+    return "\n".join(f"### {group}\n\n{table(name, group)}" for group in groups) + "\n"
+
+
 def missing_tables(text):
     """The dataclasses and groups with rows for which a page has no table."""
     marks = re.findall(
-        r"^<!-- generated: settings_reference\.table ([\w+]+)(?:, (.+?))? -->$", text, re.MULTILINE
+        r"^<!-- generated: settings_reference\.tables? ([\w+]+)(?:, (.+?))? -->$", text, re.MULTILINE
     )
-    found = {(name, group) for names, group in marks for name in names.split("+")}
+    found = {
+        (name, each) for names, group in marks for name in names.split("+") for each in group.split(", ")
+    }
     return {
         (kind.__name__, row.group) for kind in KINDS.values() for row in options_of(kind) if row.meaning
     } ^ found
