@@ -114,6 +114,7 @@ class Tutorial:
         commands = self.directory / "bin"
         for each in (self.work, self.home, commands):
             each.mkdir()
+        (self.work / "examples").symlink_to(ROOT / "examples")
         for name, words in (("stompring", "-m stompring"), ("python", "")):
             script = commands / name
             script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
