@@ -20,26 +20,20 @@ def test_every_row_is_listed():
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    "found",
     [
-        ("ring-size", [("ring-size", "queue", "attribute", "from default-ring-size", "messages", True)]),
-        (
-            "Ring-Policy",
-            [
-                ("ring-policy", "address-setting", "element", "DISCARD", "", True),
-                ("ring-policy", "queue", "attribute", "from ring-policy", "", True),
-            ],
-        ),
-        ("outboxsize", [("outboxSize", "acceptor", "parameter of the URL", "262144", "bytes", False)]),
-        ("stream", [("stream", "replicated-log", "attribute, required", "required", "", False)]),
-        ("page-sync-timeout", [("page-sync-timeout", "core", "element", "none", "ns", False)]),
-        ("max-disk-usage", [("max-disk-usage", "core", "element", "90", "percent", True)]),
+        "ring-size|queue|attribute|from default-ring-size|messages|True",
+        "ring-policy|address-setting|element|DISCARD||True; ring-policy|queue|attribute|from ring-policy||True",
+        "outboxSize|acceptor|parameter of the URL|262144|bytes|False",
+        "page-sync-timeout|core|element|none|ns|False",
+        "max-disk-usage|core|element|90|percent|True",
+        "storage-limit|journal-retention-directory|attribute|-1|bytes|False",
     ],
 )
-def test_one_setting(name, found):
-    fields = ("name", "element", "writtenAs", "default", "unit", "reload")
-    rows = shown(name)
-    assert [tuple(row[field] for field in fields) for row in rows] == found
+def test_one_setting(found):
+    fields, name = ("name", "element", "writtenAs", "default", "unit", "reload"), found.partition("|")[0]
+    rows = shown(name.upper())
+    assert "; ".join("|".join(str(row[field]) for field in fields) for row in rows) == found
     assert all(row["meaning"].endswith(".") and row["values"] and row["source"] for row in rows)
     assert f"meaning\t{rows[0]['meaning']}\n" in invoke(f"settings {name}").stdout
 
@@ -50,12 +44,12 @@ def test_an_element_lists_its_settings():
 
 
 @pytest.mark.parametrize(
-    ("name", "error"),
+    ("name", "hint"),
     [
-        ("ring-sise", "there is no setting 'ring-sise'; did you mean 'ring-size'?"),
-        ("adress-setting", "there is no setting 'adress-setting'; did you mean 'address-setting'?"),
-        ("xyzzy", "there is no setting 'xyzzy'"),
+        ("ring-sise", "; did you mean 'ring-size'?"),
+        ("adress-setting", "; did you mean 'address-setting'?"),
+        ("xyzzy", ""),
     ],
 )
-def test_an_unknown_name(name, error):
-    assert invoke(f"settings {name}", code=3).stderr == f"Error: {error}\n"
+def test_an_unknown_name(name, hint):
+    assert invoke(f"settings {name}", code=3).stderr == f"Error: there is no setting '{name}'{hint}\n"

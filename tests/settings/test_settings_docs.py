@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stompring.broker.limits import LIMITS
-from stompring.settings.broker_xml import MAX_SESSIONS_OLD_NAME, parse_broker_xml
+from stompring.settings.broker_xml import parse_broker_xml
 from stompring.settings.document import ElementRule, all_elements, root_rules
 from stompring.settings.machine import machine_memory
 from stompring.settings.match import SettingsRepository
@@ -27,10 +27,15 @@ Row = dict[str, str]
 #: Defaults that are shares of the machine's memory.
 SHARES = {
     "global-max-size": "a quarter of the memory",
-    "dispatch-memory": "a quarter of `global-max-size`, at least 16MB",
-    "global-max-transaction-size": "a quarter of `global-max-size`, at least 16MB",
-    "global-max-unfinished-size": "a quarter of `global-max-size`, at least 16MB",
-    "global-max-subscription-size": "a quarter of `global-max-size`, at least 16MB",
+    **dict.fromkeys(
+        (
+            "dispatch-memory",
+            "global-max-transaction-size",
+            "global-max-unfinished-size",
+            "global-max-subscription-size",
+        ),
+        "a quarter of `global-max-size`, at least 16MB",
+    ),
 }
 
 
@@ -76,11 +81,8 @@ def test_defaults_that_are_shares_of_the_memory():
     assert {name: CORE[name]["default"] for name in SHARES} == SHARES
     silent = parse_broker_xml(b"<configuration><core/></configuration>", "broker.xml")
     assert silent.global_max_size == quarter
-    assert silent.dispatch_memory == max(quarter // 4, least)
-    assert silent.global_max_transaction_size == max(quarter // 4, least)
-    assert (
-        silent.global_max_unfinished_size == silent.global_max_subscription_size == max(quarter // 4, least)
-    )
+    small = max(quarter // 4, least)
+    assert all(getattr(silent, name.replace("-", "_")) == small for name in list(SHARES)[1:])
 
 
 def test_the_default_policy_without_a_store():
@@ -141,12 +143,6 @@ def test_attributes_of_plugins_are_documented():
         if "name" in row
     }
     assert documented == attributes
-
-
-def test_limits_of_users():
-    documented = [row["name"].strip("`") for row in tables("Users' limits")]
-    rule = RULES["resource-limit-settings", "resource-limit-setting"]
-    assert {*documented, MAX_SESSIONS_OLD_NAME} == set(rule.children) and f"`{MAX_SESSIONS_OLD_NAME}`" in TEXT
 
 
 def test_every_limit_has_its_row_and_its_reason():
