@@ -72,7 +72,7 @@ def set_aside(writer: Writer, path: Path) -> None:
 #: soonest_due: of all messages that were sent with a due time, 0 for none
 #: greatest_transaction: of all messages that were sent in a transaction, 0 for none
 #: queue_count
-#: kind_count: 1 if all kinds are equal, else `record_count`
+#: kind_count: 1 if all kinds are equal, else record_count
 #: kinds u8[kind_count]: for each message: priority + 1, plus 128 if it is durable, plus 64 if it has a due time; 0
 #:    if the message was unreadable when the footer was written
 #: members PAGE_MEMBER[queue_count]: the durable queues that messages of the page entered

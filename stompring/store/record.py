@@ -80,7 +80,7 @@ class Cause(IntEnum):
 #: transaction: in a page: the transaction that it was sent in, 0 for none
 #: head_length, body_length
 #: queue_count: number of queues that it entered
-#: traits_length: bytes of the fields from `block_length` to `group`
+#: traits_length: bytes of the fields from block_length to group
 #: queues u32[queue_count]: numbers of these queues
 #: block_length u32: bytes of the sender's own headers, at the end of `head` before its empty line
 #: destination_length u32, user_length u32, origin_length u32, group_length u32

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from stompring.admin import http
-from stompring.broker.notifications import HEADERS
 from stompring.settings.model import SecuritySettingEntry
 
+from ..docs.http_reference import notifications
 from ..docs.pages import text_of
 from .admin_server import BEGIN, AdminServer
 from .test_permissions import MANAGEMENT, P, basic, server_where
@@ -357,8 +357,8 @@ def test_a_message_has_the_documented_headers(server):
     seen = set()
     for event in listed(server, f"?since={before}"):
         frame = next(each for each in frames[::-1] if f"_AMQ_NotifType:{event['type']}\n" in each)
-        for name in HEADERS.keys() & event.keys() - {"routingType"}:
+        for name in notifications.HEADERS.keys() & event.keys() - {"routingType"}:
             value = str(event[name]).replace(":", "\\c")
-            assert f"\n{HEADERS[name]}:{value}\n" in frame, (event, frame)
+            assert f"\n{notifications.HEADERS[name]}:{value}\n" in frame, (event, frame)
             seen.add(name)
-    assert seen == HEADERS.keys() - {"routingType"}
+    assert seen == notifications.HEADERS.keys() - {"routingType"}
