@@ -136,13 +136,13 @@ def one_group(times: Any, addresses: Any, names: Mapping[int, str]) -> Any:
 
 
 def rows_at(rows: Any, which: Any) -> Any:
-    """Return some rows of a structured array. numpy copies rows without fields whole, which is ten times as fast as
-    field by field."""
+    """Return some rows of a structured array. The view has rows without fields: numpy copies each row whole, ten
+    times as fast as field by field."""
     return rows.view(f"V{rows.dtype.itemsize}")[which].view(rows.dtype)
 
 
 def numbered(counts: Any) -> tuple[Any, Any]:
-    """Return for ``counts[i]`` consecutive items of each ``i``: the ``i`` of each item, and its index among them."""
+    """Return the group of each item, and its index in the group: ``[0, 0, 1]``, ``[0, 1, 0]`` for counts ``[2, 1]``."""
     which = np.repeat(np.arange(len(counts)), counts)
     return which, np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
 
@@ -198,7 +198,7 @@ def fixed_rows(data: Any, width: int, starts: Any) -> Any:
 
 
 def indices(values: Any) -> Any:
-    """Return positions for ``take`` of Arrow."""
+    """Return positions as an Arrow array, for ``take``."""
     return integers(values, LONG)
 
 
@@ -210,7 +210,7 @@ def rows_where(wanted: Any, batch: Any) -> Any:
 def slices(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
     """Return pieces of ``data`` (a buffer of Arrow) as binary values. ``pick`` has their indices, maybe repeated.
 
-    The pieces ascend and span at most 2 GiB. They are every second slot of one array over the data itself, so that only
+    The pieces ascend and span at most 2 GiB. Every second value of one array over ``data`` is a piece, so that only
     picked pieces are copied.
     """
     count = len(starts)
@@ -233,7 +233,7 @@ def strings(values: Sequence[bytes | None]) -> Any:
 
 
 def integers_of(column: Any, type_: Any) -> Any:
-    """Return the values of a column without nulls as a view (times in microseconds)."""
+    """Return a view of the values of a column without nulls. Times are microseconds."""
     data = column.buffers()[1]
     if data is None:
         return np.zeros(0, type_)
@@ -247,7 +247,7 @@ def offsets_of(column: Any) -> Any:
 
 
 def as_strings(array: Any, null_if_empty: bool = False) -> Any:
-    """Return binary values, or strings, as strings. Invalid bytes become U+FFFD."""
+    """Return binary or string values as strings. Invalid bytes become U+FFFD, empty ones null if ``null_if_empty``."""
     try:
         text = array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -283,7 +283,7 @@ _LINE_FEED, _COLON, _BACKSLASH = b"\n:\\"
 #: Number of blocks in the sample that decides whether equal blocks are frequent.
 _SAMPLE = 256
 
-#: Minimum number of blocks of a layout: copying has a cost for each layout, parsing one for each block.
+#: Minimum number of blocks with one layout: for fewer blocks, parsing is faster than copying by the layout.
 _COMMON = 64
 
 #: Number of layouts tried for the blocks of one length, and the maximum length of a block with a layout in bytes.
@@ -299,7 +299,7 @@ _BITS, _MOST_LINES = 40, 1 << 20
 def header_maps(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
     """Return a map from name to value for each block in ``pick``. The first value of a repeated name counts.
 
-    ``data`` is a buffer of Arrow. The blocks of header lines in it are from ``starts`` to ``stops`` (ascending bytes).
+    ``data`` is a buffer of Arrow. ``starts`` and ``stops`` are ascending byte offsets of the blocks of header lines.
     """
     copied = _Copied(data, starts[pick], stops[pick])
     uncopied = np.flatnonzero(copied.layouts < 0)
@@ -323,13 +323,13 @@ class _Layout:
     def __init__(self, block: Any) -> None:
         """``block`` is an array of bytes."""
         text = block.tobytes()
-        places: dict[bytes, slice] = {}  # the bytes of each value, by name
+        places: dict[bytes, slice] = {}  # position of each value in a block, by name
         end = -1
         for line in text.removesuffix(b"\n").split(b"\n") if text else ():
             name, _, after = line.partition(b":")
             end += len(line) + 1
             name = _unescaped_one(name).decode("utf-8", "replace").encode()
-            # of a repeated name the later values count as bytes around the values
+            # later values of a repeated name belong to the bytes around the values
             places.setdefault(name, slice(end - len(after), end))
         names, values = list(places), list(places.values())
         self._size = len(text)
@@ -383,7 +383,7 @@ class _Copied:
 
     def __init__(self, data: Any, starts: Any, stops: Any) -> None:
         self.layouts = np.full(len(starts), -1, np.int32)
-        self._found: list[tuple[_Layout, Any, Any]] = []  # each with the indices and values of its blocks
+        self._found: list[tuple[_Layout, Any, Any]] = []  # layout, indices and values of its blocks
         letters: Any = np.frombuffer(data, np.uint8)
         for size, positions in _by_size(stops - starts):
             blocks = fixed_rows(letters, size, starts[positions])
@@ -482,7 +482,7 @@ def _parsed(blocks: Any) -> Any:
     is_end = letters[marks] == _LINE_FEED
     stops = marks[is_end]
     starts = np.append(0, stops + 1)[:-1]
-    first = np.append(True, is_end)[:-1]  # the first mark of each line
+    first = np.append(True, is_end)[:-1]  # the first colon or line feed of each line
     middles = marks[first]  # its first colon, or the end of a line without a colon
     names = slices(joined, starts, middles, np.arange(len(stops)))
     values = slices(joined, np.minimum(middles + 1, stops), stops, np.arange(len(stops)))

@@ -56,7 +56,7 @@ class Limit(NamedTuple):
 
 
 class FileSlice:
-    """The unread part of one file, from byte ``start`` to ``end``. Its file is read only for times and row counts."""
+    """The unread part of one file, from byte ``start`` to ``end``. Methods read it only for times and row counts."""
 
     def __init__(
         self,
@@ -72,16 +72,16 @@ class FileSlice:
         times: Callable[[], Times],
         rows: Callable[[], float],
     ) -> None:
-        """``size`` is the size of the whole file in bytes. Of the functions ``begun`` returns the approximate creation
-        time of the file, ``greatest`` an upper bound of the times of its rows (None if only ``times`` has one), and
-        ``rows`` the approximate number of records in the whole file. Times are epoch ms."""
+        """``size``: bytes of the whole file. Functions about it: ``begun`` returns its approximate creation time;
+        ``greatest`` an upper bound of the times of its rows, None if unknown; ``times`` the exact times of its rows;
+        ``rows`` its approximate number of records. Times are epoch ms."""
         self.name, self.folder, self.number = name, folder, number
         self.start, self.end = start, end
         stop = size if end.number > number else end.offset
         self.bytes = max(stop - start, 0)
         self._share = self.bytes / size if size else 1.0
         self._begun, self._greatest, self._times, self._rows = begun, greatest, times, rows
-        self.known: Times | None = None  # the times, once `learn` has read them
+        self.known: Times | None = None  # exact times of the rows, once `learn` has read them
 
     def amount(self, limit: Limit) -> Amount:
         """Return the size of the slice. Its rows are counted only if ``limit`` limits rows."""
@@ -90,7 +90,7 @@ class FileSlice:
 
     @property
     def greatest(self) -> int:
-        """An upper bound of the times of its rows (epoch ms): the time of the latest row once `learn` has read it."""
+        """Upper bound of the times of the rows (epoch ms). After `learn` it is the time of the latest row."""
         return (
             self._footer_greatest
             if self.known is None and self._footer_greatest is not None
@@ -102,13 +102,13 @@ class FileSlice:
         return self._greatest() if self.start == 0 else None
 
     def learn(self) -> Times:
-        """Return the exact times. Reads the file at the first call."""
+        """Return the exact times of the rows in the file (epoch ms). The first call reads the file."""
         if self.known is None:
             self.known = self._times()
         return self.known
 
     def share(self, time: int) -> float:
-        """Return the fraction of the slice before a time: exact if the times are known, else interpolated."""
+        """Return the share (0 to 1) of the slice with rows before ``time``: exact after `learn`, else interpolated."""
         if time > self.greatest:
             return 1.0
         if self.known is not None:
@@ -130,7 +130,7 @@ class FileSlice:
         return Position(self.number, at) if at > self.start else None
 
     def times(self) -> Any:
-        """Return the ascending latest times of the slice (see `Times`), one 0 if no row has a time."""
+        """Return the ascending times at which the slice can be cut (`Times.latest`), one 0 if no row has a time."""
         learned = self.learn()
         first = max(int(np.searchsorted(learned.at, self.start, side="right")) - 1, 0)
         return learned.latest[first:] if len(learned.at) else np.zeros(1, np.int64)
@@ -189,7 +189,7 @@ class _BatchEnd:
 
     @cached_property
     def ends(self) -> list[int]:
-        """The times at which slices end, ascending, to the first one that is beyond the limit."""
+        """End times of slices, ascending. A batch that ends at the last of them may exceed the limit."""
         whole, ends = Amount(), set()
         for greatest, piece in merge(*map(_by_greatest, self.folders), key=itemgetter(0)):
             ends.add(greatest + 1)
@@ -199,7 +199,7 @@ class _BatchEnd:
         return sorted(ends)
 
     def _by_pieces(self) -> int | None:
-        """Return the latest end of a slice within the limit, None if the first one is beyond it."""
+        """Return the latest of `ends` at which a batch is within the limit, None if it is beyond it at the first."""
         while True:
             index = bisect_right(self.ends, False, key=lambda time: not self._allows(time))
             if not index:
@@ -208,9 +208,9 @@ class _BatchEnd:
                 return self.ends[index - 1]
 
     def _within_pieces(self) -> int:
-        """Return the latest time within the slices before the first end that is within the limit.
+        """Return the latest time, up to the first of `ends`, at which a batch is within the limit.
 
-        If all are beyond it, return the first time that has rows before it.
+        If a batch exceeds the limit at all of these times, return the first time with a row before it.
         """
         steps = np.array([self.ends[0]])
         for folder in self.folders:
@@ -223,7 +223,7 @@ class _BatchEnd:
         return int(ordered[min(max(index - 1, first), len(ordered) - 1)])
 
     def _some(self, found: list[Part], time: int) -> Iterator[Part]:
-        """Yield the first part, and more parts within the limit."""
+        """Yield the first of the parts ``found``, and the next ones while the sum is within the limit."""
         total = Amount()
         for index, (piece, end) in enumerate(found):
             total = total.plus(piece.amount(self.limit), piece.share(time))
@@ -232,7 +232,7 @@ class _BatchEnd:
             yield piece, end
 
     def _learn(self, time: int) -> bool:
-        """Read the times of slices that a time may cut. Returns whether the times of a slice were still unread."""
+        """Read the exact times of slices that ``time`` may cut. Returns False if all of them were already known."""
         new = [
             piece
             for folder in self.folders
@@ -452,7 +452,7 @@ def _numbering_gaps(
 
 
 def _missing_pages(folder: str, numbers: list[int], begin: Position, end: Position) -> Iterator[MissingFiles]:
-    """Yield the missing ones among the pages that a position is in."""
+    """Yield the missing pages among those that contain ``begin`` or ``end``."""
     was = {end.number if end.offset else end.number - 1, *([begin.number] if begin.offset else [])}
     for number in sorted(was.difference(numbers)):
         yield MissingFiles(folder, number, number)

@@ -180,12 +180,12 @@ def _states(records: Records, kind: Kind) -> Iterator[Rows]:
 
 
 def _settled_rows(reason: Any, fixed: Any, rows: Rows) -> Rows:
-    """Return rows whose events are named by the ``reason`` of their records."""
+    """Return rows with the event for the ``reason`` of each row's record."""
     return _rows_of_kind(event=np.minimum(reason, len(EVENT_NAMES)), consumer=fixed["consumer"], **rows)
 
 
 def _event_rows(selected: Any, *, event: int, **given: Any) -> Rows:
-    """Return the rows of an event that ``selected`` (a mask or indices) takes from each given column."""
+    """Return rows with ``event``, and in each given column the values at ``selected`` (a mask or indices)."""
     return _rows_of_kind(event=event, **{name: values[selected] for name, values in given.items()})
 
 
@@ -279,8 +279,8 @@ def _header_value(lines: bytes, name: bytes) -> str | None:
 
 
 def _items(records: Records, kind: Kind, item: Any) -> tuple[Any, Any, Any]:
-    """Return the items behind the fixed part of all records of a kind: for each item the begin of its record, the item,
-    and the fixed part of its record."""
+    """Return three columns about the items behind the fixed part of all records of a kind: the begin of the item's
+    record, the item, and the fixed part of its record."""
     begins, ends, fixed = records.structs(kind)
     at = begins + fixed.itemsize
     which, items = records.items(at, (ends - at) // item.itemsize, item)

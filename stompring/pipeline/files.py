@@ -76,9 +76,9 @@ def _column(name: str, rows: Any, when: Any, records: Records) -> Any:
 
 
 class Times:
-    """The records of a file with a row later than all rows before: a file can be cut at a time there.
+    """The records of a file with a row later than all earlier rows: the places where a time can cut the file.
 
-    ``at`` has the byte at which each record begins, ``latest`` the time of that row (epoch ms): both ascend.
+    ``at``: the byte at which each of these records begins. ``latest``: the time of that row (epoch ms). Both ascend.
     """
 
     def __init__(self, records: Records, table: str | None) -> None:
@@ -86,7 +86,7 @@ class Times:
         parts = []
         if table != "samples":
             messages = Messages(records)
-            # a copy has the time of its original: never a new latest
+            # a copy has the time of its older original, which is never later than all earlier rows
             own = messages.fixed["flags"] & COPY == 0
             parts.append((messages.begins[own], milliseconds(messages.fixed["timestamp"][own])))
         if table in (None, "events"):

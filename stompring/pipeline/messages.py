@@ -57,7 +57,7 @@ from .arrays import (
 from .options import TableScan
 from .records import FIELDS, Records
 
-_TRAITS = layout(Struct("<IIBB"), "address", "length", "flags", "priority")  # then as in MESSAGE
+_TRAITS = layout(Struct("<IIBB"), "address", "length", "flags", "priority")  # then the traits, as in MESSAGE
 _ENTRIES = layout(RETAINED_ENTRIES, "queue", "outcome", "zero", "consumer", "places")
 
 #: The types of the columns of RETAINED, by their names.
@@ -117,8 +117,8 @@ def _trait_positions(records: Records, heads: Any, traits_at: Any, entries_at: A
 def _entries(
     records: Records, heads: Any, at: Any, ends: Any, counts: Any, first: Any
 ) -> tuple[Any, Any, Any]:
-    """Return the position of each record's tails, and an item for each queue of each message, ordered by message: the
-    index of the message, and the entry of the queue."""
+    """Return the position of each record's tails; and for each queue of each message, ordered by message, the index of
+    the message and the entry of the queue."""
     fixed = records.fields(np.minimum(at, ends - RETAINED_ENTRIES.size), _ENTRIES)
     simple = (heads["entries_count"] == 1) & (fixed["places"] == 0)
     tails, which = at + RETAINED_ENTRIES.size, np.flatnonzero(simple)
@@ -142,8 +142,8 @@ def _entries(
 #: The fields of `TRAITS`.
 TRAIT_LENGTHS = layout(TRAITS, "block", "destination", "user", "origin", "group")
 
-#: The outcome of a message in a queue: 1 in ``taken`` if it was delivered and acknowledged when it was enqueued, the
-#: number of its consumer, and the time of the record (epoch ms).
+#: The outcome of a message in a queue. ``taken``: 1 if a consumer acknowledged the message as soon as it was enqueued.
+#: ``consumer``: number of that consumer. ``time``: time of the record (epoch ms).
 OUTCOME = layout(Struct("<BHQ"), "taken", "consumer", "time")
 
 #: Bytes behind the body of a message.
@@ -332,7 +332,7 @@ COLUMN_BUILDERS: dict[str, Callable[[_Batch], Any]] = {
 
 
 def _batch_bounds(begins: Any, ends: Any) -> Iterator[tuple[int, int]]:
-    """Return the first row of each batch, and the row behind its last."""
+    """Yield for each batch its first row, and the row behind its last."""
     parts = np.cumsum(ends - begins) // BYTES, begins // SPAN, np.arange(len(begins)) // ROWS
     changes = np.zeros(len(begins) - 1, bool)
     for part in parts:

@@ -85,7 +85,7 @@ class Records:
     """
 
     def __init__(self, data: bytes, start: int = 0, stop: int = -1) -> None:
-        """Read the records that begin from ``start`` to ``stop`` (-1: the end), and the names before ``stop``."""
+        """Read the records that begin at bytes ``start`` to ``stop`` (-1: the end), and all names before ``stop``."""
         if 0 <= stop < len(data):
             data = data[:stop]
         self.data = data
@@ -130,7 +130,7 @@ class Records:
         return fixed_rows(self.bytes, item.itemsize, begins).view(item)[:, 0]
 
     def items(self, begins: Any, counts: Any, item: Any) -> tuple[Any, Any]:
-        """Return ``counts`` consecutive items of a type from each position, and the index of each item's position."""
+        """Read ``counts`` consecutive items from each begin. Returns the index of each item's begin, and the items."""
         which, within = numbered(counts)
         return which, self.fields(begins[which] + item.itemsize * within, item)
 
@@ -171,7 +171,7 @@ class Records:
             return None
         bounds = np.stack((begins, ends), axis=1)
         between: list[Span] = []
-        for gap in np.flatnonzero(before < behind).tolist():  # the footer of a page has only messages
+        for gap in np.flatnonzero(before < behind).tolist():  # the footer of a page lists only messages
             between += whole_records(self.data, int(before[gap]), int(behind[gap]))
             if not between or between[-1][1] != behind[gap]:
                 return None

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 #: Settings of Spark, or environment variables, by name.
 Settings = Mapping[str, str]
 
-#: SDK versions by Hadoop version, and the parts of an SDK that the connector needs. Other Hadoops get the bundle.
+#: Version of AWS's SDK by Hadoop version, and the parts of it for the connector. Other Hadoops get the whole bundle.
 SDKS = {"3.5.0": "2.35.4"}
 PARTS = ("s3-transfer-manager", "sts", "apache-client")
 
@@ -70,8 +70,8 @@ class ConnectorNotFound(PipelineError):
 def settings(given: Settings) -> dict[str, str]:
     """Return the settings for ``s3a:`` to add to the settings of a user. Raises `ConnectorNotFound`, `JavaNotFound`.
 
-    None are added if the user names jars, or if Spark's own directory has the connector. Else the first call fetches
-    the jars to the user's cache directory.
+    Empty if the user names jars, or if Spark's own directory has the connector. Else the first call fetches the jars to
+    the user's cache directory.
     """
     home = spark_home()
     if any(given.get(name) for name in JAR_SETTINGS) or list((home / "jars").glob("hadoop-aws-*.jar")):
@@ -175,7 +175,7 @@ _FORMAT = 1
 #: Environment variables that change Spark's class path.
 _CLASS_PATH = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 
-#: Options against Java's messages about its archive: they go to standard output, as the rows of a query do.
+#: Options that suppress Java's messages about its archive: these would be among the rows of a query on standard output.
 _QUIET = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
 
 #: Seconds after which creating an archive is aborted.
@@ -295,7 +295,7 @@ class ClassArchive:
         return sum(layer.stat().st_size for layer in self._layers)
 
     def _make(self, work: Path) -> list[Path]:
-        """Create the layers in the directory ``work``."""
+        """Create the layers (`_layers`) in the directory ``work``, and return their paths."""
         top = work / "top.jsa"
         options = [f"-XX:ArchiveClassesAtExit={top}", *_QUIET]
         made = [top]
@@ -359,7 +359,7 @@ def _stamp(path: Path) -> Path:
 
 
 def _install(new: Path, layer: Path) -> None:
-    """Replace a layer atomically. A running Java keeps the old file open."""
+    """Replace a layer, a file of an archive, atomically: a running Java keeps the old file open."""
     new.chmod(0o400)
     with open(new, "rb") as file:
         os.fsync(file.fileno())

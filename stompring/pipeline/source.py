@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 #: copy before it. Constant for a query.
 COPIES_KEY = "copies"
 
-#: Key in an offset: 0 until the first batch has read those copies, then 1; and an upper bound of their message numbers.
+#: Key in an offset: ``0:N`` until the first batch has read those copies, then ``1:N``; their numbers are below N.
 COPIED_KEY = "copied"
 
 #: Key in an offset: the identity of the data directory, if it has one. Missing in offsets of earlier versions.

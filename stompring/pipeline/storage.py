@@ -217,7 +217,7 @@ class ObjectStore:
                 yield Entry(one["path"][len(self._prefix) :].lstrip("/"), one["size"])
 
     def read(self, name: str) -> tuple[bytes, str]:
-        """Return the contents of an object and the tag of its version. Raises `FileNotFoundError` too."""
+        """Return the contents of an object and the tag of its version. `FileNotFoundError`: it does not exist."""
         with self._faults(name):
             result = self._store.get(self._key(name))
             return bytes(result.bytes()), str(result.meta["e_tag"])
@@ -225,7 +225,7 @@ class ObjectStore:
     def read_from(self, name: str, start: int, size: int | None) -> bytes:
         """Return at most ``size`` bytes of an object (None: to its end) from byte ``start``.
 
-        Empty if ``start`` is behind the end. Raises `FileNotFoundError` too.
+        Empty if ``start`` is behind the end. Raises `FileNotFoundError` if the object does not exist.
         """
         if not start and size is None:
             return self.read(name)[0]
@@ -420,7 +420,7 @@ class Folder:
         return None if found is None else found.size
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
-        """Return ``size`` bytes of a file (None: to its end) from byte ``start``. Raises `FileNotFoundError` too."""
+        """Return ``size`` bytes of a file (None: to its end) from byte ``start``. Raises `FileNotFoundError`."""
         if self.local is not None:
             with open(self.local / name, "rb") as file:
                 file.seek(start)
@@ -432,7 +432,7 @@ class Folder:
             return bytes(remote.read(size))
 
     def load(self, name: str) -> Any:
-        """Return the document of a JSON file, None if it does not exist. Raises `ValueError` too."""
+        """Return the document of a JSON file, None if it does not exist. Raises `ValueError` for invalid JSON."""
         try:
             return json.loads(self.read(name))
         except FileNotFoundError:
@@ -456,7 +456,7 @@ class Folder:
         replace_file(self.local / name, data)
 
     def create(self, name: str, data: bytes) -> None:
-        """Create a file atomically. Raises `FileExistsError` if it exists, or another process creates it at once.
+        """Create a file atomically. Raises `FileExistsError` if it exists, or another process creates it.
 
         On file systems with neither hard links nor conditional writes both processes may succeed: the later one
         replaces the file.
@@ -522,7 +522,7 @@ def replace_file(target: Path, data: bytes) -> None:
 
 @contextmanager
 def _draft_of(target: Path, data: bytes) -> Iterator[Path]:
-    """Write a temporary file next to ``target``, synced to disk, and delete it at the end if it was not renamed."""
+    """Context manager: yield a temporary file next to ``target``, synced to disk. It is deleted unless renamed."""
     draft = target.with_name(f"{target.name}.{uuid4().hex}.new")
     try:
         with draft.open("wb") as file:

@@ -44,7 +44,7 @@ _WorkerError.__module__, _WorkerError.__qualname__ = "builtins", "stompring"
 
 @contextmanager
 def error_reporting() -> Iterator[None]:
-    """Convert expected errors to `_WorkerError` in Spark's Python workers; other processes see them unchanged."""
+    """Context manager: in a Python worker of Spark, raise expected errors as `_WorkerError`. Otherwise do nothing."""
     try:
         yield
     except EXPECTED as fault:
@@ -54,12 +54,12 @@ def error_reporting() -> Iterator[None]:
         raise _WorkerError(str(fault)) from None
 
 
-#: `error_reporting` around a function that Spark calls.
+#: Decorator of functions that Spark calls: they run in `error_reporting`.
 reports_errors = error_reporting()
 
 
 def defers_errors(function: Callable[P, Any]) -> Callable[P, Any]:
-    """`error_reporting` for ``streamReader``: the first call of a method of the reader raises its error.
+    """Decorate ``streamReader``: in a worker it does not raise an expected error, but its reader's methods raise it.
 
     Spark 4.3 hides an error of ``streamReader`` itself behind an error of its own.
     """

@@ -150,7 +150,7 @@ class FileWriter:
     written: int = 0  # bytes of written rows
     _rows: int = 0
     _batches: list[Any] = field(default_factory=list)
-    _metadata: list[Any] = field(default_factory=list)  # of the file, after `close`
+    _metadata: list[Any] = field(default_factory=list)  # metadata of the file, set by `close`
 
     def add(self, batch: Any) -> None:
         """Add rows, as a record batch of the schema."""
@@ -200,7 +200,7 @@ class FileWriter:
 #: Parquet's path of the keys of a map column.
 MAP_KEYS = "key_value.key"
 
-#: Columns with few distinct values. The names of headers are such values.
+#: Columns with few distinct values, among them the names of headers: a dictionary of the values saves space.
 DICTIONARY_COLUMNS = (
     BROKER,
     f"headers.{MAP_KEYS}",
@@ -300,7 +300,7 @@ class TaskOutput:
 
     @classmethod
     def loaded(cls, text: str) -> TaskOutput:
-        """Parse JSON of the fields."""
+        """Return the result in a JSON text."""
         document = json.loads(text)
         files = {name: [NewFile(*file) for file in files] for name, files in document["files"].items()}
         return cls(**document | {"files": files})
@@ -335,7 +335,7 @@ class _Task:
                 records, FULL_SCANS[table], part.groups, self.files.page_messages
             ):
                 part.add_group(code, batch)
-        # both tables get rows of copies without originals
+        # a copy whose original is not in the lake adds rows to both tables
         if "samples" not in tables and ("messages" in self.parts or "events" in self.parts):
             self.copies += [batch for _, batch in table_batches(records, _COPIES)]
         self.done.faults += [(one.name, fault.at, fault.reason) for fault in records.faults]
@@ -392,7 +392,7 @@ class BatchProgress:
     def __init__(self, spark: Any, number: int, size: int) -> None:
         context = spark.sparkContext
         self.number = number
-        self.bytes = size  # of the whole batch
+        self.bytes = size  # size of the whole batch
         self._read, self._rows = context.accumulator(0), context.accumulator(0)
 
     def add(self, done: TaskOutput) -> None:

@@ -144,7 +144,7 @@ def _error_text(reason: Exception) -> str:
 
 
 def _naive(column: Any) -> Any:
-    """Return a column of times with an offset as a column of UTC times without. Other columns do not change."""
+    """Return a column of times with an offset as UTC times without an offset. Other columns do not change."""
     if pa.types.is_timestamp(column.type):
         if column.type.unit == "ns":
             column = pc.cast(column, pa.timestamp("us", column.type.tz), safe=False)

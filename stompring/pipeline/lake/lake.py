@@ -124,7 +124,7 @@ class Lease:
             return
 
     def _put(self, tag: str | None) -> None:
-        """Replace the object's version ``tag``, or create the object (None). Raises `FileExistsError`."""
+        """Write the lease: replace version ``tag`` of the object, None: create it. Raises `FileExistsError`."""
         began, data = self.clock(), json.dumps(self._about).encode()
         if tag is None:
             self._tag = self._objects.create(self._name, data)
@@ -142,7 +142,7 @@ class Lease:
         return {"owner": "?"}, tag
 
     def _wait_for_end(self, about: dict[str, Any], tag: str) -> None:
-        """Wait until the version ``tag`` of the lease expires. Raises `Busy` if it changes before."""
+        """Wait until the version ``tag`` of the lease expires. Raises `Busy` if its owner renews it."""
         seconds = float(about.get("seconds", self._seconds))
         deadline = self.clock() + seconds
         log.info("waiting up to %g s for %s to renew its lease", seconds, _owner_of(about))

@@ -32,7 +32,7 @@ from .delta import DEFAULT_BROKER
 from .lake import Lake
 from .selection import MessageSelection
 
-#: Messages of a group with one receipt, and maximum number of groups without a received receipt.
+#: Number of messages in a group, which has one receipt; and maximum number of groups whose receipt is outstanding.
 RECEIPT_MESSAGES, IN_FLIGHT = 1000, 4
 
 #: Messages and seconds between two checkpoints of a part. The broker recognizes duplicates of at most `id-cache-size`
@@ -145,7 +145,7 @@ class Replay:
 
 
 def _checkpoint_of(state: Folder, part: int) -> tuple[int, int]:
-    """Return the number of the last message of a part's checkpoint (-1: none), and how many messages it counts."""
+    """Return from a part's checkpoint the number of the last message (-1: none), and how many were sent up to it."""
     document = state.load(f"part-{part}.json")
     return (-1, 0) if document is None else (int(document["message"]), int(document["sent"]))
 
@@ -196,7 +196,7 @@ class _PartSender:
     count: int  # messages sent, including those of earlier runs
 
     def __post_init__(self) -> None:
-        self._waiting: deque[tuple[int, int]] = deque()  # last message and value of ``count`` of each group
+        self._waiting: deque[tuple[int, int]] = deque()  # unconfirmed groups: last message, ``count`` then
         self._began, self._begun_with = time.monotonic(), self.count
         self._checkpoint, self._checkpoint_at = self.count, self._began
         rate = self.rate

@@ -638,7 +638,7 @@ class ViewError(PipelineError):
 
 
 class RefreshResult(NamedTuple):
-    """Numbers of rows that a refresh added. ``bad``: rows with a `BAD_COLUMN`. ``whole``: it recomputed all rows."""
+    """Numbers of rows that a refresh added. ``bad``: rows with a `BAD_COLUMN`. ``whole``: all rows were recomputed."""
 
     rows: int
     bad: int
@@ -796,7 +796,7 @@ class View(Table):
     # ---- for Spark and DuckDB
 
     def is_stored(self, version: int | None) -> bool:
-        """Return whether a table has the view's rows. There is none for a ``version`` of ``messages``."""
+        """Return whether a table has the view's rows. It has only the latest: False if a ``version`` is given."""
         return self.definition.materialized and version is None
 
     def frame(self, spark: Any, version: int | None = None) -> Any:

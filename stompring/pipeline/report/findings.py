@@ -88,12 +88,12 @@ def _cumulative(values: Any, weights: Any) -> tuple[Any, Any]:
     return np.asarray(values, float)[order], np.cumsum(np.asarray(weights, float)[order])
 
 
-#: Sizes simulated in one round of `least_sizes`, which needs few rounds.
+#: Number of sizes that one round of `least_sizes` simulates for each ring. So many make few rounds necessary.
 SIZES_PER_ROUND = 33
 
 
 class Flow(NamedTuple):
-    """Numbers of arrivals and departures of rings: a row for each ring, a column for each bucket.
+    """Numbers of arrivals (``came``) and departures (``went``): a row for each ring, a column for each bucket.
 
     ``depth``: messages in each ring at the beginning. ``emptied``: whether consumers emptied the actual ring in a
     bucket, and so would have emptied a larger one; None: not computed.
@@ -143,7 +143,7 @@ def evicted(flow: Flow, sizes: Any, empty: Any = None) -> Any:
 
 
 def least_sizes(flow: Flow, sizes: Any, allowed: Any) -> Any:
-    """Return the least size for each ring, at least ``sizes``, with which it evicts at most ``allowed`` messages."""
+    """Return for each ring the least size, at least ``sizes``, with which it evicts at most ``allowed`` messages."""
     low, allowed = np.asarray(sizes, np.int64), np.asarray(allowed, np.int64)[:, None]
     good = evicted(flow, low[:, None])[:, 0] <= allowed[:, 0]
     # a ring of the size ``high`` evicts nothing, even without departures
@@ -382,8 +382,8 @@ def coverage(
     return Coverage(found)
 
 
-#: Maximum number of steps: of a plot; of a plot of percentiles in steps of an hour or more (a week of hours plus one);
-#: of a plot of percentiles for less than 12 hours.
+#: Maximum numbers of steps. ``STEPS``: in a plot. ``HOURS``: in a plot of percentiles with steps of an hour or more (a
+#: week plus one hour). ``SHORT_STEPS``: in a plot of percentiles for less than 12 hours.
 STEPS, HOURS, SHORT_STEPS = 240, 169, 73
 
 #: Maximum number of queues with a separate plot, and of rings and of addresses with advice.
@@ -420,7 +420,7 @@ class Sent:
 
 
 class Others(NamedTuple):
-    """Values of all queues without a separate line together, for each plot. None: all queues have a line."""
+    """For each plot, the combined values of the queues without a line of their own. None: all queues have a line."""
 
     depth: Any = None
     added: Any = None
@@ -679,8 +679,8 @@ class _Times(NamedTuple):
 
 
 def _times(selected: Lake, begin: int | None, sent: tuple[int, int] | None) -> _Times | None:
-    """Return the times of a period that begins at ``begin``, None if the lake has no data of it. ``sent``: times of its
-    first and its last message."""
+    """Return the times of the period that begins at ``begin``, None if the lake has no data in the period. ``sent``:
+    times of the first and the last message in the period."""
     samples = numpy_columns(selected.samples.select("broker", "time").distinct().orderBy("time"))
     first = int(samples["time"][0]) if len(samples["time"]) else 0
     inside = samples["time"] >= (begin or first)
@@ -694,7 +694,7 @@ def _times(selected: Lake, begin: int | None, sent: tuple[int, int] | None) -> _
         return None
     low = min(one for one, _ in found)
     if begin is not None and 0 < first < begin:
-        low = begin  # samples before it have the depth of queues
+        low = begin  # earlier samples have the depth of queues at ``begin``
     return _Times(
         low,
         max(one for _, one in found),
@@ -707,8 +707,8 @@ def _times(selected: Lake, begin: int | None, sent: tuple[int, int] | None) -> _
 
 
 def _sent(messages: Any, begin: int | None) -> tuple[list[Sent], int, tuple[int, int] | None, int]:
-    """Return the messages sent in the period, the number of all rows up to its end, the times of the first and the last
-    message of the period (None: no message), and the time of the first message of all (0: none)."""
+    """Return the messages sent in the period; the number of all rows up to the end of the period; the times (µs) of the
+    first and the last message in the period, None without one; and of the first message of the lake, 0 without one."""
     inside = "TRUE" if begin is None else f"sent >= {begin}"  # `select_rows` has removed later messages
     rows = (
         aggregated(

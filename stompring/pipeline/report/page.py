@@ -109,8 +109,8 @@ class Section(NamedTuple):
 #: Maximum number of rows in a table. A note counts the others.
 MAX_ROWS = 25
 
-#: Columns of a table: for each heading an attribute of the row, or a function that returns its cell (an integer is
-#: formatted); for a tuple of headings a function that returns the cells of these columns.
+#: Columns of a table by heading: the name of an attribute of the row, or a function that returns the cell for a row.
+#: With a tuple of headings the function returns a tuple of cells. Integers are formatted.
 Columns = Mapping[str | tuple[str, ...], str | Callable[[Any], Any]]
 
 
@@ -312,7 +312,7 @@ def peak(found: Findings) -> tuple[float, int] | None:
 
 
 def step_durations(found: Findings) -> Any:
-    """Return the seconds of each step between the first and the last sample. NaN: less than a tenth of a step."""
+    """Return how many seconds of each step are between the first and the last sample, NaN if less than a tenth."""
     starts = found.grid.starts
     first, last = found.sampled
     lasted = np.minimum(starts + found.grid.step, last) - np.maximum(starts, first)

@@ -147,10 +147,10 @@ DASHES = ("none", "5 2.5")
 #: Maximum number of lines in a plot. If there are more queues, the last line is for all others together.
 MAX_LINES = 8
 
-#: Colour and dash of the line for the others.
+#: Colour and dash of the line for all other queues.
 OTHERS = ("#808080", "1 2")
 
-#: Inches of 72 units. This is about the width of a phone, where the font size 9 is then 9 or 10 px.
+#: Size of a plot in inches of 72 units: about the width of a phone, which shows the font size 9 as 9 or 10 px.
 WIDTH, HEIGHT = 4.7, 2.75
 
 #: Readable durations on an axis, in seconds.
@@ -214,7 +214,7 @@ class Chart(NamedTuple):
     """The data of a plot, for interactive plots.
 
     ``across``: x value of each point, µs since the epoch or numbers. ``level``: x axis, None: time. ``upright``: y
-    axis. ``logarithmic``: x axis. ``mark``: x value of a vertical line.
+    axis. ``logarithmic``: whether the x axis is. ``mark``: x value of a vertical line.
     """
 
     across: Any

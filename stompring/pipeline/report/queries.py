@@ -112,7 +112,7 @@ class Grid:
 
     @property
     def seconds(self) -> float:
-        """Length of a step."""
+        """Length of a step in seconds."""
         return self.step / SECOND
 
     def with_step(self, frame: Any) -> Any:
@@ -121,7 +121,7 @@ class Grid:
         return frame.withColumn("step", F.expr(step))
 
     def filled(self, steps: Any, values: Any) -> Any:
-        """Return the sum of the values of each step, or the count of each step if ``values`` is None."""
+        """Return for each step the sum of its values, or their number if ``values`` is None."""
         return np.bincount(steps, values, self.count)
 
 
@@ -150,7 +150,7 @@ def numpy_columns(frame: Any) -> Columns:
 
 
 def groups(keys: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each key, in order, with its positions."""
+    """Yield each distinct key, in order, with its positions in ``keys``."""
     order = np.argsort(keys, kind="stable")
     unique, starts = np.unique(keys[order], return_index=True)
     # without keys np.split returns one empty part, which zip ignores
@@ -293,7 +293,7 @@ def counter_changes(samples: Any, early: int) -> Any:
 #: Time after which a sample expires: twice `FULL_SAMPLE_INTERVAL`. The queue is deleted then, or the broker is down.
 SAMPLE_VALIDITY = 2 * HOUR
 
-#: Current rates are those of the last of this number of parts of the period, but of a minute at least.
+#: Number of equal parts of the period. Current rates are those of the last part, but at least of the last minute.
 TAIL_PARTS = 10
 
 
@@ -366,7 +366,7 @@ class SampleTimes(NamedTuple):
 
     @property
     def tail_seconds(self) -> float:
-        """Length of the interval for current rates."""
+        """Length of the interval for current rates in seconds."""
         return (self.last - self.tail) / SECOND
 
 
@@ -621,7 +621,7 @@ class EventCounts:
         return [HotMessage(*row) for row in most.collect()]
 
 
-#: Events that end a time in a queue.
+#: Events that end the time of a message in a queue.
 END_EVENTS = ("acknowledged", "replaced")
 
 #: Approximate rows of messages in one piece of the join.
@@ -689,22 +689,22 @@ class TimesInQueue:
         )
 
     def overall(self, event: str) -> dict[str, Durations]:
-        """Return the durations of each queue."""
+        """Return for each queue the times in the queue until ``event``."""
         found = self._found(f"event = '{event}'", "number")
         return {self._names[number]: _durations(found, rows) for number, rows in groups(found["number"])}
 
     def steps(self, event: str, queues: Iterable[str]) -> dict[str, Steps]:
-        """Return the durations of some queues by step."""
+        """Return for each of ``queues`` the times in the queue until ``event``, by step of the event."""
         found = self._found(self._numbered(queues) & (F.col("event") == event), "number", "step")
         return {self._names[number]: _steps(found, rows) for number, rows in groups(found["number"])}
 
     def remainder(self, event: str, shown: Iterable[str]) -> Steps:
-        """Return the durations by step of all queues together except those ``shown``."""
+        """Return the times until ``event`` in all queues together except those ``shown``, by step of the event."""
         found = self._found(~self._numbered(shown) & (F.col("event") == event), "step")
         return _steps(found, np.arange(len(found["bin"])))
 
     def consumers(self) -> dict[tuple[str, str], Durations]:
-        """Return the durations until acknowledgement by queue and consumer."""
+        """Return the times until acknowledgement by queue and consumer."""
         found = self._found("taker IS NOT NULL", "taker")
         return {self._consumers[taker]: _durations(found, rows) for taker, rows in groups(found["taker"])}
 
@@ -729,7 +729,7 @@ def _durations(found: Columns, rows: Any) -> Durations:
 
 
 def percentile_line(steps: Steps, count: int, index: int) -> Any:
-    """Return a percentile in each step, NaN without messages. ``index``: position in `PERCENTILES`."""
+    """Return a percentile (seconds) of each step, NaN without messages. ``index``: position in `PERCENTILES`."""
     values = np.full(count, np.nan)
     for step, ages in steps.items():
         values[step] = ages.percentiles[index]

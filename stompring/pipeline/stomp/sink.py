@@ -129,7 +129,7 @@ class SendEncoder:
     ) -> Any:
         """Return a frame for each row, as binary values. ``lines`` are columns of extra header lines, null for none.
 
-        Each frame gets the ``receipt`` header: pass a single row with it.
+        Every frame gets the header ``receipt`` if it is given: pass a single row then.
         """
         lead = b"SEND\n"
         if transaction:
