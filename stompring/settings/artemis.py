@@ -9,9 +9,9 @@ messages, except for values that change nothing. docs/artemis.md shows the whole
 Names are those of Artemis 2.44: its schema, its ``TransportConstants`` and the setters of its protocol managers, and
 a few of earlier versions.
 
-`find_logins` finds the files of users that ``login.config`` names, beside broker.xml. Artemis's ``create`` writes it
-with a PropertiesLoginModule, and with a GuestLoginModule for ``--allow-anonymous``. The default entry is ``activemq``;
-``bootstrap.xml`` can name another one.
+`find_logins` finds the files of users that ``login.config``, beside broker.xml, names. Artemis's ``create`` writes a
+PropertiesLoginModule into ``login.config``, and a GuestLoginModule for ``--allow-anonymous``. Its default entry is
+``activemq``; ``bootstrap.xml`` can name another one.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Row(NamedTuple):
     """A setting that is not supported."""
 
     support: Support
-    reason: str = ""  # why it has no effect, or the advice of the error; an empty advice is to remove it
+    reason: str = ""  # why the setting has no effect, or the advice in the error; empty: remove it
     neutral: str = ""  # values, as a regular expression, with which a refused setting has no effect
-    refused_with: frozenset[str] = frozenset()  # child elements with which it is refused nevertheless
-    advice: str = ""  # of the error, if not the reason
+    refused_with: frozenset[str] = frozenset()  # child elements with which it is refused
+    advice: str = ""  # the advice in the error, if it is not ``reason``
     is_warning: bool = False  # reported in a WARNING, not in the list of settings without effect
 
     def has_no_effect(self, value: str, inside: Iterable[str] = ()) -> bool:
@@ -305,7 +305,7 @@ DIVERT = refused(
     "transformer-class-name", "use <transformer>, which sets and removes headers or names a policy"
 )
 
-#: The plugin of Artemis that enables notifications, and the type that each property enables (None: it is always sent).
+#: Artemis's plugin for notifications, and the type that each of its properties enables (None: types always sent here).
 NOTIFICATION_PLUGIN = "org.apache.activemq.artemis.core.server.plugin.impl.NotificationActiveMQServerPlugin"
 NOTIFICATION_PROPERTIES: Mapping[str, str | None] = {
     "SEND_CONNECTION_NOTIFICATIONS": None,
@@ -648,7 +648,7 @@ def _tokens(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _parse(text: str, file: Path) -> dict[str, list[_Module]]:
-    """The modules of each entry (JAAS login configuration syntax)."""
+    """The login modules of each entry of ``login.config`` (JAAS syntax)."""
     tokens = deque(_tokens(text))
     entries: dict[str, list[_Module]] = {}
     line = 1

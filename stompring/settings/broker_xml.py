@@ -278,7 +278,7 @@ class Inclusion:
         self._folder = Path(file).parent.resolve()
 
     def resolve(self, root: etree._Element, file: Path, above: tuple[Path, ...]) -> None:
-        """Include in the tree below ``root``, the root element of ``file``. ``above``: the real paths down to it."""
+        """Resolve the includes below ``root``, the root element of ``file``. ``above``: real paths down to ``file``."""
         for element in list(root.iter(f"{{{_XINCLUDE}}}*")):
             name, parent = etree.QName(element).localname, element.getparent()
             line = _line(element) if len(above) == 1 else Line(_line(element), str(file))
@@ -287,7 +287,7 @@ class Inclusion:
                 self._faults.raise_if_any()
                 continue
             if name != "include":
-                if etree.QName(parent).namespace != _XINCLUDE:  # else the fault is that of the include
+                if etree.QName(parent).namespace != _XINCLUDE:  # else the parent, an include, has the fault
                     self._faults.add(line, f"<xi:{name}> is not supported; only <xi:include> is")
                     parent.remove(element)
                 continue
@@ -611,7 +611,7 @@ class _CoreReader:
         self._folder = Path(faults.file).parent
         self._references = references
         self._ignored = ignored
-        self._lines: dict[tuple[int, str], int] = {}  # of the first use of a name
+        self._lines: dict[tuple[int, str], int] = {}  # line of the first use of a name
         self._plugins: dict[str, PluginConfiguration] = {}
         self._wildcard = WildcardSyntax()
         node = core.first("wildcard-addresses")
@@ -987,7 +987,7 @@ class _CoreReader:
     # ---- acceptors and users
 
     def _acceptors(self, secure: bool) -> Iterator[Acceptor]:
-        skipped: list[Node] = []  # of other protocols
+        skipped: list[Node] = []  # acceptors of other protocols
         speaks_stomp = False
         for name, node in named(self._core.within("acceptors")):
             if node.value is None:
@@ -1004,7 +1004,7 @@ class _CoreReader:
                     continue
                 acceptor = parse_acceptor(name, node.value, self._references.resolve, parameters)
             except ValueError as error:
-                speaks_stomp = True  # or will after a correction
+                speaks_stomp = True  # or will after the correction of its fault
                 self._add_faults(node, what, error)
                 continue
             speaks_stomp |= isinstance(acceptor, StompAcceptor)
@@ -1133,7 +1133,7 @@ class _CoreReader:
                 yield f"{place}: <retain> has no effect without <journal-retention-directory>"
 
     def _replicated_log(self, name: str) -> ReplicatedLogSettings | None:
-        """The settings of the log, of a broker called ``name``; None without a log, or with a fault in it."""
+        """The replicated log of the broker ``name``; None if broker.xml has none, or its settings have a fault."""
         policy = self._core.first("ha-policy")
         node = None if policy is None else policy.first("replicated-log")
         if node is None:

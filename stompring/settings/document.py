@@ -147,7 +147,7 @@ def schema_bytes() -> bytes:
 
 @cache
 def root_rules() -> Mapping[str, ElementRule]:
-    """The root element, ``configuration``, with all its descendants."""
+    """The rule of the root element, ``configuration``, and of all its descendants."""
     schema = ElementTree.fromstring(schema_bytes())  # nosec B314
     types = {element.get("name", ""): element for element in schema.iter(f"{_XS}complexType")}
     return _elements(schema.findall(f"{_XS}element"), types)

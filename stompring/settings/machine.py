@@ -38,7 +38,8 @@ def default_global_max_size(memory: int) -> int:
 
 
 def default_dispatch_memory(global_max_size: int, memory: int) -> int:
-    """Default in bytes of ``dispatch-memory`` and other shares of the global limit, or of its default if it is off."""
+    """Default in bytes of ``dispatch-memory``, ``global-max-transaction-size`` and similar limits: a share of
+    ``global_max_size``, or of its default if that is -1."""
     size = default_global_max_size(memory) if global_max_size < 0 else global_max_size
     return max(size // SHARE, MIN_DISPATCH_MEMORY)
 
@@ -57,7 +58,7 @@ def _physical(root: Path) -> int:
 
 
 def _limits(root: Path) -> Iterator[int]:
-    """The limits of the process's control groups and of their parents."""
+    """The memory limits (bytes) of the process's control groups and of their parents."""
     mounts = root / "sys/fs/cgroup"
     for line in _lines(root / "proc/self/cgroup"):
         number, _, rest = line.partition(":")
@@ -70,7 +71,7 @@ def _limits(root: Path) -> Iterator[int]:
 
 
 def _upwards(mount: Path, path: str, name: str) -> Iterator[int]:
-    """The limits of a group and its parents. In a container the path may be that of the host: only the mount exists."""
+    """The limits of a control group and its parents. In a container only ``mount`` may exist, not ``path`` below it."""
     group = mount / path.lstrip("/")
     while True:
         for text in _lines(group / name):

@@ -244,7 +244,7 @@ def overlaps(one: str, other: str, syntax: WildcardSyntax) -> bool:
     """Whether both patterns match some address."""
     left, right = _normalized_words(one, syntax), _normalized_words(other, syntax)
     many, single = syntax.any_words, syntax.single_word
-    for word, opposite in zip(left, right, strict=False):  # usually ends before a wildcard
+    for word, opposite in zip(left, right, strict=False):  # usually finds a difference before a wildcard
         if many in (word, opposite):
             break
         if word != opposite and single not in (word, opposite):

@@ -112,7 +112,7 @@ def row(type: str, meaning: str, **columns: Any) -> dict[str, Any]:
 
 
 def section(default: T, element: str, *, reloadable: bool = True) -> T:
-    """The default of a field whose element has children, and so no row in a table."""
+    """The default of a field whose element has children. The tables of settings have no row for such an element."""
     return option(default, "", "", element=element, reloadable=reloadable)
 
 
@@ -191,7 +191,7 @@ class WebSocketSettings:
     """STOMP over WebSocket on one acceptor."""
 
     only: bool = False  # ws://: the acceptor accepts WebSocket only
-    path: str = ""  # of a ws:// URL; empty: any
+    path: str = ""  # path of a ws:// URL; empty: any path
     web_socket_upgrade: bool = flag(
         True,
         "Whether a client of a `tcp://` acceptor may start with HTTP and upgrade to WebSocket, as in Artemis. False: "
@@ -533,8 +533,8 @@ class DiskFullPolicy(StrEnum):
 class Retain(StrEnum):
     """Which messages of an address are retained (``retain``, ours)."""
 
-    DURABLE = "DURABLE"  # durable ones in durable queues
-    ALL = "ALL"  # in every queue
+    DURABLE = "DURABLE"  # durable messages in durable queues
+    ALL = "ALL"  # all messages in all queues
     NONE = "NONE"
 
 
@@ -1436,7 +1436,7 @@ class BrokerConfiguration:
     guest: Guest | None = None  # of Artemis's login.config
     notified: frozenset[str] = (
         frozenset()
-    )  # MESSAGE_DELIVERED, MESSAGE_EXPIRED, by Artemis's plugin for notifications
+    )  # types that a plugin of Artemis enables: MESSAGE_DELIVERED, MESSAGE_EXPIRED
     security_enabled: bool = flag(
         True,
         "Whether clients need a login and a passcode. False: every acceptor must listen on a loopback address.",

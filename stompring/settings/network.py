@@ -39,7 +39,7 @@ def is_this_machine(network: str) -> bool:
         return False
 
 
-#: All origins, in a list of them.
+#: Stands for all origins in a list of origins.
 ANY_ORIGIN = "*"
 
 #: The origin that browsers send for pages without an origin: of a file, or in a sandbox.
@@ -125,7 +125,7 @@ _PLAIN_NATS = "nats://host:4222, or several with commas"
 
 
 def log_url(text: str) -> str:
-    """The URL of an engine. Raises `ValueError`, never with a user or password of the text in it."""
+    """The URL of an engine. Raises `ValueError`, whose text never contains the user or the password of the URL."""
     scheme = scheme_of(text)
     if scheme not in SCHEMES:
         shown = f"scheme {scheme}:// is unknown" if scheme else "it has no scheme"

@@ -55,7 +55,7 @@ T = TypeVar("T", Tls, ConnectorTls)
 class Parameter(NamedTuple):
     """One parameter: the field that it sets, and the reader of its value.
 
-    ``part`` is the field of an acceptor whose object has that field; "" is the acceptor itself.
+    ``part`` names the part of the acceptor that has the field, such as ``tls``; "" is the acceptor itself.
     """
 
     field: str
@@ -330,7 +330,7 @@ def parse_acceptor(name: str, url: str, resolve: Resolve = str, ignored: Ignored
     else:
         if scheme.websocket:
             parts["websocket"] |= {"only": True, "path": split.path.removesuffix("/")}
-        if "stomp_consumer_window_size" in parts[""]:  # a file of Artemis means the whole window
+        if "stomp_consumer_window_size" in parts[""]:  # as in Artemis, the window alone limits
             parts[""].setdefault("stomp_prefetch_count", -1)
         acceptor = StompAcceptor(
             name,
@@ -404,11 +404,8 @@ def _read_parameters(
     rows: Rows,
     ignored: Ignored | None,
 ) -> defaultdict[str, Values]:
-    """The values of all parameters, by part of the acceptor and field.
-
-    ``rows`` are the parameters of Artemis that are not in ``table``. Adds those without effect to ``ignored``. On an
-    HTTP acceptor they are faults.
-    """
+    """The values of all parameters, by `Parameter.part` and field. ``rows``: parameters of Artemis that are not in
+    ``table``. Those without effect are added to ``ignored``, but on an HTTP acceptor all of them are faults."""
     parts: defaultdict[str, Values] = defaultdict(dict)
     seen: set[str] = set()
     for key, text in _pairs(query, faults):
