@@ -52,8 +52,8 @@ TOPICS = ("/topic/", "topic/")
 #: Maximum number of bytes, and of messages, in one write of a producer.
 BATCH, MOST_AT_ONCE = 1 << 16, 500
 
-#: Seconds without a message after which a consumer ends: if it does not know the number of its messages, and if some
-#: are missing.
+#: Seconds without a message after which a consumer ends. ``IDLE``: if it does not know how many to expect.
+#: ``STALLED``: if some of the expected messages are missing.
 IDLE, STALLED = 2.0, 10.0
 
 #: Time limit in seconds for all clients to connect and subscribe.
@@ -293,7 +293,7 @@ Work = Callable[[Pipe, Endpoint, Plan, Case, int], None]
 
 @contextmanager
 def clients(kinds: Sequence[Work], arguments: tuple[Any, ...]) -> Iterator[list[Pipe]]:
-    """Start a process with a pipe for each client. All processes have ended when the context ends."""
+    """Context manager: run a process for each client; yields a pipe to each. All processes end before it."""
     started: list[BaseProcess] = []
     pipes: list[Pipe] = []
     sys.stdout.flush()
@@ -380,7 +380,7 @@ class Producer:
     connection: Connection
     plan: Plan
     case: Case
-    number: int  # of the run
+    number: int  # number of the run
 
     def __post_init__(self) -> None:
         plan, case = self.plan, self.case
@@ -393,7 +393,7 @@ class Producer:
         self._after = whole[end - case.size + STAMP.size :]
         most = case.window if case.receipts else MOST_AT_ONCE
         self._batch = max(1, min(BATCH // (len(self._before) + case.size), MOST_AT_ONCE, most))
-        self._unconfirmed: list[tuple[int, int]] = []  # messages up to a receipt, ns of its request
+        self._unconfirmed: list[tuple[int, int]] = []  # by receipt: messages sent up to it, ns of its SEND
         self._confirmed = self._sent = 0
         self._times = array("q")
 
@@ -478,7 +478,7 @@ def _consume(pipe: Pipe, endpoint: Endpoint, plan: Plan, case: Case, run: int) -
 
 
 def _receive(pipe: Pipe, connection: Connection, mode: str, run: int, alone: bool) -> Counts:
-    """Receive until `IDLE` seconds after the last message; if ``alone``, until all messages have arrived."""
+    """Receive until `IDLE` seconds after the last message; if no other consumer shares them, until all have arrived."""
     unpack, length = STAMP.unpack_from, STAMP.size
     begin_ns, times, counts = sys.maxsize, array("q"), Counts()
     cpu, finished, last = 0.0, False, time.monotonic()

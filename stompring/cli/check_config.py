@@ -136,7 +136,7 @@ def acceptors(configuration: BrokerConfiguration) -> list[StompAcceptor | HttpAc
 
 
 def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str, str, str | None]]:
-    """Acceptor, description and expiry warning of each certificate. Raises `ConfigurationError`."""
+    """Yield acceptor, description, and expiry warning or None of each certificate. Raises `ConfigurationError`."""
     if not any(acceptor.tls for acceptor in acceptors(configuration)):
         return
     # imported here because TLS imports Twisted

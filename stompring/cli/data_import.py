@@ -389,7 +389,7 @@ class OfflineImport:
     def commit(self, done: int) -> None:
         """Store the messages since the last commit, and ``done``, the number of imported messages of the file.
 
-        It is one transaction: after a crash of this process all of its changes are in the store or none.
+        This is one transaction: after a crash of this process the store has all of its changes or none.
         """
         self._storage.begin()
         for message in self._batch:
@@ -459,7 +459,7 @@ class OnlineImport:
         self._remote = remote
         self._endpoint = endpoint
         self._open = ExitStack()
-        self._frames: list[bytes] = []  # of the open transaction
+        self._frames: list[bytes] = []  # frames of the open transaction
         self._types: dict[str, str] = {}  # routing types of queues
         self._transactions = 0
         self._transaction = (b"transaction", b"")  # header of the open transaction
@@ -489,7 +489,7 @@ class OnlineImport:
                 raise CommandFailed("another import of this file is in progress")
             time.sleep(0.1)
         self._stomp = self._open.enter_context(Connection(replace(self._endpoint, client_id=marker)))
-        # the existing ones
+        # existing addresses and queues
         self._addresses, self._queues = (
             {each["name"]: each for each in self._remote.pages(kind)["data"]}
             for kind in ("addresses", "queues")

@@ -95,7 +95,7 @@ _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs"}
 
 
 class Finding(NamedTuple):
-    """One line. ``action`` is the advice on a warning or an error."""
+    """One line of the output. ``action`` is the advice on a warning or an error."""
 
     check: str
     level: str
@@ -177,7 +177,7 @@ def examine(config: str | None, data: str | None) -> Findings:
 
 
 def software() -> Findings:
-    """Python, stompring, its libraries and its extras."""
+    """Check the versions of Python, stompring and its libraries, and list the installed extras."""
     release = ".".join(map(str, sys.version_info[:3]))
     yield Finding("python", OK, f"Python {release} ({sys.executable}), stompring {__version__} ({build()})")
     try:
@@ -209,7 +209,7 @@ def software() -> Findings:
 
 
 def reactor() -> Findings:
-    """Whether the broker can run on its own reactor."""
+    """Check whether the broker can run on its own reactor."""
     from stompring.server.reactor import STOMPRING, NotAvailable, make_reactor  # with Twisted
 
     try:
@@ -234,7 +234,7 @@ def _version(name: str) -> str | None:
 
 
 def configured(configuration: BrokerConfiguration, data: str | None) -> Findings:
-    """Plugins, certificates, users and roles, data directory, read as by a start of the broker."""
+    """Check plugins, certificates, users, roles and the data directory: read them as a start of the broker does."""
     assert configuration.file is not None
     faults = 0
     certificates: list[tuple[str, str, str | None]] = []
@@ -273,7 +273,7 @@ def configured(configuration: BrokerConfiguration, data: str | None) -> Findings
 
 
 def secrets(configuration: BrokerConfiguration) -> Findings:
-    """Permissions of the files of the configuration."""
+    """Check the permissions of the files of the configuration."""
     files: list[tuple[str | None, bool]] = [(configuration.file, False)]
     if configuration.security_enabled:
         files += [
@@ -360,7 +360,7 @@ def _user(number: int) -> str:
 
 
 def replicated_log(settings: ReplicatedLogSettings) -> Findings:
-    """Answer of the engine, safety of the log, and the active broker."""
+    """Check that the engine answers, that the log is safe, and which broker is active."""
     from stompring.replication.log import LogFull, LogMissing, LogUnavailable, UnsafeLog
 
     from .ha import look, opened
@@ -395,7 +395,7 @@ def replicated_log(settings: ReplicatedLogSettings) -> Findings:
 
 
 def limits(configuration: BrokerConfiguration) -> Findings:
-    """Open files and memory."""
+    """Check the limits of open files and of memory against the configuration."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         yield Finding("open files", OK, "no limit")
@@ -446,7 +446,7 @@ NO_LIMITS = {
 
 
 def limits_off(configuration: BrokerConfiguration) -> Findings:
-    """The limits that are off: settings with a type like "byteLimit" or "countOrNoLimit" and the value -1."""
+    """List the limits that are off: settings with a type like "byteLimit" or "countOrNoLimit" and the value -1."""
     core = _off(configuration, BrokerConfiguration)
     if "max-disk-usage" not in core or configuration.min_disk_free >= 0:  # one limit is enough
         core = [each for each in core if each not in ("max-disk-usage", "min-disk-free")]
@@ -474,7 +474,7 @@ def _off(thing: object, kind: type, *, parameters: bool = False) -> list[str]:
 
 
 def disk(configuration: BrokerConfiguration, directories: DataDirectory) -> Findings:
-    """Space, kind and speed of the disks of journal and pages."""
+    """Check space, kind and speed of the disks of journal and pages."""
     disks: dict[int, Path] = {}
     for directory in (directories.journal, directories.paging, directories.retention):
         if directory:
@@ -586,7 +586,7 @@ def is_synchronized() -> bool | None:
 
 
 def clock(directories: DataDirectory | None) -> Findings:
-    """NTP, and files of the broker with a time in the future."""
+    """Check the clock: whether NTP synchronizes it, and whether files of the broker have a time in the future."""
     now = time.time()
     if now < EARLIEST:
         yield Finding(

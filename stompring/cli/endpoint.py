@@ -178,7 +178,7 @@ class Interrupts:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Install the handler, and restore the previous one at the end."""
+        """Context manager: install the handler of SIGINT, and restore the previous one at the end."""
         before = signal.signal(signal.SIGINT, self._on_signal)
         try:
             yield
@@ -187,7 +187,7 @@ class Interrupts:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """A wait that SIGINT may end with `WaitInterrupted`."""
+        """Context manager for a wait, which SIGINT may end with `WaitInterrupted`."""
         self._waiting = True
         try:
             self.check()
@@ -257,7 +257,7 @@ def connected(
     on_receipt: Callable[[bytes], None] | None = None,
     kind: type[CommandConnection] = CommandConnection,
 ) -> Iterator[CommandConnection]:
-    """Open a connection. Raises `CommandFailed` if that fails."""
+    """Context manager: yield an open connection. Raises `CommandFailed` if it cannot be opened."""
     try:
         connection = kind(endpoint, interrupts, versions, on_receipt)
     except FAILURES as fault:

@@ -100,7 +100,7 @@ def read_settings(config: str | None) -> tuple[BrokerConfiguration, ReplicatedLo
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Convert errors of the engine to errors of the command."""
+    """Context manager: convert errors of the engine to errors of the command."""
     try:
         yield
     except UnsafeLog as fault:
@@ -242,7 +242,7 @@ def _upload(settings: ReplicatedLogSettings, directory: DataDirectory) -> None:
 
 
 class LogView(NamedTuple):
-    """The result of `ha status`. ``active`` is the last beat, with its broker; ``released``: it stepped down with it.
+    """The result of `ha status`. ``active``: the last beat. ``released``: its broker stepped down with this beat.
 
     ``alive``: the broker appended an entry while the command waited. ``copied`` is the sequence of the last entry in
     the local copy of this machine, None without a copy.

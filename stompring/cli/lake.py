@@ -196,7 +196,7 @@ class Spark:
 
     @contextmanager
     def session(self, lake: Lake | None = None) -> Iterator[Any]:
-        """A session of Spark for one command. Uses an active session, and does not stop it.
+        """Context manager: yield a session of Spark for one command. Uses an active session, and does not stop it.
 
         ``lake`` is the lake of a command that only reads it: with a small lake the command is short.
         """
@@ -219,7 +219,7 @@ class Spark:
     def settings(self) -> dict[str, str]:
         """The settings of Spark from ``--conf``, and the settings for S3. Raises `ConnectorNotFound`.
 
-        Fetches missing jars. A command that writes calls it before it writes.
+        Fetches missing jars. A command that writes calls `settings` before its first write.
         """
         from stompring.pipeline.session import LOOKUP_THRESHOLD, settings
         from stompring.pipeline.storage import S3Config
@@ -501,7 +501,7 @@ class _Run:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Show the progress until a signal or the end, then the totals."""
+        """Context manager: show the progress until a signal or the end, then the totals."""
         before = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
         }

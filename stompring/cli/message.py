@@ -209,7 +209,7 @@ def show(
 
 @contextmanager
 def _writing(output: str) -> Iterator[IO[bytes]]:
-    """Open standard output, or a file that appears only when it is complete."""
+    """Context manager: yield standard output, or a file that appears only when it is complete."""
     if output == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -59,7 +59,7 @@ def provided(function: Callable[..., Any]) -> Any:
 
 
 class _Command(click.Command):
-    """A command. Options before its name become its first options."""
+    """A command. It also accepts its options before its name: ``stompring --server URL queue list``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         known = {option for parameter in self.params for option in parameter.opts}
@@ -189,7 +189,7 @@ ROUTING_TYPES = ("ANYCAST", "MULTICAST")
 
 @contextmanager
 def bad_value(name: str, kinds: type[Exception] | tuple[type[Exception], ...] = ValueError) -> Iterator[None]:
-    """Raise these exceptions as `click.BadParameter` of an option."""
+    """Context manager: convert exceptions of ``kinds`` to `click.BadParameter` for the option ``name``."""
     try:
         yield
     except kinds as reason:

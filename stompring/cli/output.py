@@ -203,7 +203,7 @@ def bracketed(host: str) -> str:
 
 
 def reachable(host: str) -> str:
-    """The host for clients on this machine of a listener, which may listen on all addresses."""
+    """The host at which clients on this machine reach a listener, which may listen on all addresses."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104
 
 
@@ -536,7 +536,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def ask_password(text: str, **settings: Any) -> str:
-    """Ask for a password on the terminal. ``settings`` are those of `click.prompt`."""
+    """Ask for a password on the terminal. ``settings`` are more arguments of `click.prompt`."""
     return str(click.prompt(text, hide_input=True, err=True, **settings))
 
 
@@ -545,7 +545,8 @@ def ask_password(text: str, **settings: Any) -> str:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a progress bar on standard error during the context, if it is a terminal."""
+    """Context manager: show a progress bar on standard error, if it is a terminal. Yields a function that sets the
+    numbers of done and of all items (None: unknown)."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -569,7 +570,8 @@ def progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
 
 @contextmanager
 def byte_progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar for many small steps. The function takes the size of a step; ``length`` is their sum."""
+    """Context manager: show a progress bar. Yields a function to call after each step with its size in bytes.
+    ``length``: sum of the sizes of all steps."""
     if not sys.stderr.isatty() or length <= 0:
         yield lambda size: None
         return
@@ -649,7 +651,7 @@ class Progress:
 
     @contextmanager
     def watching(self, progress: Callable[[], str | None]) -> Iterator[None]:
-        """Show the text of ``progress`` periodically during the context. None removes the line."""
+        """Context manager: show the text that ``progress`` returns, periodically. None removes the line."""
         over = Event()
 
         def watch() -> None:
@@ -667,7 +669,7 @@ class Progress:
                 self._line.clear()
 
     def look(self, progress: Callable[[], str | None]) -> None:
-        """Show the text of ``progress`` once."""
+        """Call ``progress`` one time, and show the text that it returns."""
         text = progress()
         with self._lock:
             if text is None:

@@ -393,7 +393,7 @@ selection_options = provided(Selection)
 
 
 def target(to: str) -> dict[str, str]:
-    """``ADDRESS`` or ``ADDRESS::QUEUE``."""
+    """The fields of a request for ``ADDRESS`` or ``ADDRESS::QUEUE``."""
     address, _, name = to.partition("::")
     if not (address or name):
         raise click.BadParameter("it is empty", param_hint="TO")

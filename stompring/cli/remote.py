@@ -59,15 +59,13 @@ from .output import (
     without_none,
 )
 
-#: Fetches the list at a path of the API and prints it. Further texts are conditions like those of ``--where``.
+#: Fetches the list at a path of the API and prints it. Further arguments are conditions like those of ``--where``.
 Listing = Callable[..., None]
 
 
 def list_options(key: str) -> Any:
-    """``--search``, ``--sort``, ``--where``, ``--limit``, ``--columns``, ``--quiet``, as a `Listing`.
-
-    ``key`` is the field that names an item.
-    """
+    """The options of lists (``--search``, ``--sort``, ``--where``, ``--limit`` and so on) as a parameter, whose value
+    is a `Listing`. ``key`` is the field that names an item."""
 
     def options(
         search: str | None = option("TEXT", f"Only items whose {key} contains this text, ignoring case."),
@@ -232,7 +230,7 @@ class Remote:
     # ---- requests
 
     def get(self, *path: str, **query: object) -> Any:
-        """GET below /api/v1, without parameters that are None."""
+        """Send a GET for a path below /api/v1. Omits parameters that are None. Returns the JSON of the answer."""
         return self.call("GET", path, query=query)
 
     def post(self, *path: str, body: Values | None = None, timeout: float | None = None) -> Any:
@@ -528,9 +526,9 @@ _PAST = {
 
 @contextmanager
 def _deferred_interrupt() -> Iterator[Callable[[], None]]:
-    """Record Ctrl-C during the start of a task, so that the task can be cancelled. A second Ctrl-C is immediate.
+    """Context manager: record Ctrl-C while a task starts, so that the task can be cancelled. A second Ctrl-C is raised.
 
-    The function that it yields raises a recorded Ctrl-C and ends the recording, without losing one in between.
+    Yields a function that ends the recording and raises a recorded Ctrl-C, without losing one in between.
     """
     interrupts: list[int] = []
 

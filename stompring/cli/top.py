@@ -353,7 +353,8 @@ _KEYS = re.compile(r"\x1b[\[O][^@-~]*[@-~]?|.", re.DOTALL)
 
 @contextmanager
 def _raw_keys() -> Iterator[Callable[[float], list[str]]]:
-    """Read keys without echo. A change of the window's size ends the wait. SIGTERM restores the terminal."""
+    """Context manager: read keys without echo; SIGTERM restores the terminal. Yields a function that waits up to some
+    seconds, or until the window's size changes, and returns the pressed keys."""
     descriptor = sys.stdin.fileno()
     saved = termios.tcgetattr(descriptor)
     woken, wake = os.pipe()

@@ -213,7 +213,7 @@ class Transfer:
         self.transferred = 0
         self._plan = plan
         self._interrupts = interrupts
-        self._flying: dict[str, Head] = {}  # by receipt
+        self._flying: dict[str, Head] = {}  # messages in flight, by receipt
         self._confirmed: list[Head] = []  # not yet acknowledged
         self._taken = 0
         self._first: bytes | None = None  # duplicate id of the first message
