@@ -419,7 +419,7 @@ class Route:
     method: str
     path: str
     answer: Callable[[Call], Answer | Steps]
-    permissions: PermissionRule  # with security
+    permissions: PermissionRule  # required if security is enabled
     operation: str  # the operationId
     summary: str
     description: str
@@ -430,7 +430,7 @@ class Route:
     errors: tuple[int, ...] = ()
     public: bool = False  # answered without a login
     secret: frozenset[str] = frozenset()  # fields of the body that the log must not show
-    body_type: str = JSON  # of the body; ``Call.raw`` has a body of another type
+    body_type: str = JSON  # content type of the body; ``Call.raw`` has a body other than JSON
 
     @cached_property
     def query_names(self) -> frozenset[str]:
@@ -662,7 +662,7 @@ def listing(
     unfiltered: tuple[str, ...] = (),
     **more: Any,
 ) -> Callable[[Lister[Thing]], Route]:
-    """Make a function that returns things the route that lists them in pages; see `paged` and `route`.
+    """Make a function a route that lists the things that it returns, in pages; see `paged` and `route`.
 
     ``item`` names the schema of one thing. The fields ``unfiltered`` are not parameters.
     """
@@ -864,7 +864,7 @@ def _rule(
 
 
 def _unless_own(rule: PermissionRule) -> PermissionRule:
-    """A rule that does not apply to the tasks of the user."""
+    """The rule, but without permissions for a task that the user has started."""
 
     @permission_rule(f"{rule.text}; none for the user's own tasks")
     def required(call: Call) -> RequiredPermissions:

@@ -56,7 +56,7 @@ ITEMS_PER_STEP = 50
 
 
 def begin_slice() -> Callable[[], bool]:
-    """Begin a time slice. Returns a function that returns whether the slice is over."""
+    """Begin a time slice. Returns a function that tests whether the slice is over."""
     end = time.perf_counter() + TIME_SLICE
     return lambda: time.perf_counter() >= end
 
@@ -157,7 +157,7 @@ class ManagementTask:
     total: int | None = None
     error: str | None = None
     cancelled: bool = False
-    finished: Deferred[None] = field(default_factory=Deferred)  # for the request that waits
+    finished: Deferred[None] = field(default_factory=Deferred)  # fires at the end
 
     def fail(self, reason: str) -> None:
         """Count a failed message; ``error`` keeps the first reason."""
@@ -308,7 +308,7 @@ class Security(Protocol):
         """Read changed users and roles files. The Deferred fires when the changes are in effect."""
 
     def edit_users(self, change: Callable[[UserFiles], None]) -> Deferred[None]:
-        """Change these files in a thread. The Deferred fires when the change is in effect, or with its error."""
+        """Change users and roles files in a thread. The Deferred fires when that is in effect, or with its error."""
 
 
 class Listeners(Protocol):
@@ -340,10 +340,10 @@ class Drain(Protocol):
     since: int | None
 
     def begin(self) -> bool:
-        """Refuse new connections. False if the broker already does."""
+        """Refuse new connections. False if the broker already refuses them."""
 
     def end(self) -> bool:
-        """Accept connections again. False if the broker already does."""
+        """Accept connections again. False if the broker already accepts them."""
 
 
 class ManagementCounters(Protocol):
@@ -380,7 +380,7 @@ class AdminContext:
     sampler: HistoryOfBroker  # rates and history
     security: Security | None  # None without security
     management: ManagementCounters
-    reload: Callable[[], Reload]  # of the configuration file
+    reload: Callable[[], Reload]  # reloads the configuration file
     preview_reload: Callable[[], Reload]  # the result of a reload now, without changes
 
     @property

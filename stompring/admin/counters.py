@@ -27,7 +27,7 @@ from .json_schema import Field, Fields, Schema, Source, Thing, reader, typed
 
 @dataclass(frozen=True)
 class Counter(Generic[Thing]):
-    """One number of a thing. ``source`` reads the JSON value, see `Field`; the value in Prometheus is `scale` times it.
+    """One number of a queue, an address or the broker. ``source`` reads its value in JSON (see `Field`).
 
     A value of None is null in JSON, and absent from Prometheus; ``null`` describes when. ``labels`` distinguish the
     counters of one metric, which must be adjacent. ``description`` is the meaning in JSON, if it differs from HELP.
@@ -45,12 +45,12 @@ class Counter(Generic[Thing]):
 
     @cached_property
     def read(self) -> Callable[[Thing], Any]:
-        """The function that reads the JSON value."""
+        """The function that returns the value in JSON for a thing."""
         return reader(self.source)
 
     @property
     def scale(self) -> float:
-        """The factor from the JSON value to the metric: times in JSON are milliseconds."""
+        """Value of the metric / value in JSON: 0.001 for times, which are milliseconds in JSON."""
         return 0.001 if "_seconds" in self.metric else 1
 
     @property
@@ -67,7 +67,7 @@ Counters = tuple[Counter[Thing], ...]
 
 
 def of_part(part: str, null: str, *counters: Counter[Any]) -> Counters[Any]:
-    """Counters of a part, named as in `reader`. The values are null if the part is None; ``null`` says when."""
+    """Counters of a part, which ``part`` names as in `reader`. They are null without it; ``null`` describes when."""
     find: Callable[[Any], Any] = reader(part)
 
     def read(own: Callable[[Any], Any], whole: object) -> Any:
@@ -99,9 +99,9 @@ def families_of(thing: Thing, counters: Iterable[Counter[Thing]]) -> Iterator[Me
 def labelled_families(
     name: str, text: str, labels: str, samples: Iterable[tuple[str | Sequence[str], float]]
 ) -> Iterator[Metric]:
-    """A family with a sample for each value of its label, or for the values of its labels; none without samples.
+    """Yield a family with ``samples``: pairs of label value (or values) and number. Nothing if there are no samples.
 
-    The names in ``labels`` have spaces between them.
+    ``labels`` are the names of the labels, separated by spaces.
     """
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     family = kind(name, text, labels=labels.split())

@@ -467,7 +467,7 @@ class HttpConnectionLimit:
         self.refuse = refuse
         self.unfinished = unfinished  # limits the memory of unfinished frames and bodies
         self._open = ConnectionCounter()
-        self._reserved: dict[AdminChannel, None] = {}  # in the order of their arrival
+        self._reserved: dict[AdminChannel, None] = {}  # for health only, in order of arrival
 
     def opened(self, channel: AdminChannel, address: IAddress | None) -> None:
         """Count a new connection, or reserve it for health if it exceeds a limit."""

@@ -48,7 +48,7 @@ from .http import admin_routes
 from .json_schema import Fields, JsonObject
 from .request_log import HIDDEN, MAX_BODY, MAX_REASON, MAX_RESULT
 
-#: The result of an operation without one: the reply has no body.
+#: Result of an operation that returns nothing: the reply has no body.
 NOTHING = object()
 
 #: Kinds of resources; their names are ``broker``, ``queue.NAME`` and so on.
@@ -145,7 +145,7 @@ class Target:
         return (yield from result_of(read(self)))
 
     def field(self, name: str) -> Any:
-        """A field of the HTTP API."""
+        """The value of a field of the HTTP API."""
         return FIELDS[self.kind][name].read(self._thing())
 
     def _thing(self) -> Queue | Address | AdminContext:
@@ -168,12 +168,12 @@ def uncapitalized(name: str) -> str:
 
 
 def _field(name: str) -> Callable[[Target], Any]:
-    """A field of the HTTP API."""
+    """A function that reads a field of the HTTP API from a target."""
     return lambda t: t.field(name)
 
 
 def _names(operation: str, target: Target) -> Steps:
-    """The names of all items of a list."""
+    """The names of all items that the list ``operation`` returns."""
     return [item["name"] for item in (yield from target.all_of(operation))]
 
 
@@ -443,8 +443,8 @@ PARAMETERS: Mapping[str, tuple[str, Members]] = {
     "number": ("i", lambda number: {"id": str(number)}),
     "limit": ("i", lambda limit: {"limit": limit or -1}),
     "positiveLimit": ("i", lambda limit: {"limit": limit if limit > 0 else -1}),
-    # of Artemis, without effect: messages per transaction, whether duplicates are rejected, whether the pause survives
-    # a restart, whether the password is stored as it is
+    # parameters of Artemis without effect: messages per transaction, whether duplicates are rejected, whether the pause
+    # survives a restart, whether the password is stored as it is
     "flush": ("i", lambda number: {}),
     **{name: ("b", lambda value: {}) for name in ("reject", "persist", "plaintext")},
 }
@@ -643,7 +643,7 @@ STANDARD = frozenset(
     "ack content-length destination expires message-id persistent priority redelivered subscription timestamp".split()
 )
 
-#: Maximum number of groups, by the value of a header, of `countMessages`.
+#: Maximum number of groups in the result of `countMessages` if it groups by a header.
 MAX_GROUPS = 10_000
 
 #: Types of messages in Artemis.
@@ -919,7 +919,7 @@ def _column(name: str) -> Callable[[Items], list[str]]:
 
 
 def _objects(more: Callable[[JsonObject], JsonObject], **names: str) -> Callable[[Items], str]:
-    """Items as JSON objects: Artemis's names of fields of the HTTP API, and what ``more`` adds."""
+    """A function that encodes items as JSON objects: fields of the HTTP API by ``names``, and those from ``more``."""
     return lambda items: as_json(
         [{**{name: item[field] for name, field in names.items()}, **more(item)} for item in items]
     )
@@ -1200,7 +1200,7 @@ class Exchange:
             )
 
     def log(self, error: str | None) -> None:
-        """Write the log line of a change, and notify of it."""
+        """Write the log line of a change, and send its notification."""
         broker, request = self.context.broker, self.request
         assert self.operation is not None
         secret = self.operation.secret

@@ -190,10 +190,10 @@ def recurrence_view(ref: Reference) -> JsonObject | None:
 
 
 def body_view(message: Message, limit: int, body_format: BodyFormat, offset: int) -> JsonObject:
-    """``limit`` bytes of the body from ``offset``, and their encoding.
+    """At most ``limit`` bytes of the body from byte ``offset``, and their encoding.
 
-    AUTO and JSON return text for UTF-8, else base64; the encoding is ``json`` with JSON for a whole body of JSON. TEXT
-    replaces invalid UTF-8.
+    AUTO and JSON return valid UTF-8 as text, other bytes as base64. With JSON, a whole body that is valid JSON has the
+    encoding ``json``. TEXT replaces invalid bytes.
     """
     end = len(message.tail) - 2
     length = end - message.body_at
@@ -269,7 +269,7 @@ Found = TypeVar("Found")
 
 
 def _read(steps: Generator[PageRead | None, None, Found]) -> Generator[Any, None, Found]:
-    """The result of a search. Waits for pages that it needs."""
+    """The result of a search. Waits for the pages that the search needs."""
     while True:
         try:
             wait = next(steps)

@@ -27,7 +27,7 @@ MAX_RESULT = 100
 HIDDEN = "***"
 
 
-#: Fields of events and of log lines.
+#: Fields of log lines by the names that they have in events.
 FIELDS_OF_EVENTS = {"user": "user", "queue": "queue", "address": "address", "connectionID": "connection"}
 
 
@@ -61,7 +61,7 @@ class RequestLog:
     _written = False
 
     def set_route(self, route: Route, names: dict[str, str]) -> None:
-        """Add the names in the path."""
+        """Add the names in the path to the log line."""
         self._route = route
         directory = self._context.broker.directory
         name = names.get("name", "")
@@ -76,7 +76,7 @@ class RequestLog:
             self.fields["connection"] = names["id"]
 
     def set_body(self, body: JsonObject) -> None:
-        """Add the body."""
+        """Add the body to the log line, without its secrets."""
         secret, shown = self._route.secret, self._route.fields.keys() - self._route.secret
         # if a member is secret, an unknown member may be its misspelling
         self._body = {name: HIDDEN if secret and name not in shown else value for name, value in body.items()}
@@ -85,7 +85,7 @@ class RequestLog:
                 self.fields[field] = value
 
     def set_error(self, reason: str, *, login: bool = False) -> None:
-        """Add the reason of a rejection, at the ``login`` or later."""
+        """Add the reason of a rejection. ``login``: the login failed, not a later check."""
         self._reason = reason
         self._login_failed = login
 
@@ -122,7 +122,7 @@ class RequestLog:
         )
 
     def _notify(self, status: int) -> None:
-        """Notify of a change, a failed login or a missing permission, but not of sent messages."""
+        """Send a notification of a change, a failed login or a missing permission; none for sent messages."""
         if self._login_failed:
             if not self._request.requestHeaders.hasHeader(b"authorization"):
                 return  # a client asks whether it needs a login

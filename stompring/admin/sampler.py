@@ -68,7 +68,7 @@ DISK_UNIT = 10_000
 
 
 class OldestUnsettled(NamedTuple):
-    """The oldest unsettled message of a consumer, and its number of rejections, which rises if it is active."""
+    """The oldest unsettled message of a consumer, and the consumer's rejections, whose number rises if it is active."""
 
     message: bytes
     rejected: int  # messages that the consumer has rejected so far

@@ -160,7 +160,7 @@ class BoundPolicy:
 
     @property
     def name(self) -> str:
-        """Its name in broker.xml."""
+        """Name of the policy in broker.xml."""
         return self.selected.name
 
     def start(self, former: BoundPolicy | None) -> None:
@@ -278,7 +278,7 @@ class _Step(NamedTuple):
 
     bound: BoundPolicy
     admit: Callable[[Offer], object]
-    entered: bool  # whether it overrides the hook
+    entered: bool  # whether the policy overrides the hook
     refused: bool
 
 
@@ -453,8 +453,8 @@ def compose_full(
 def _drop_oldest(address: Address, size: int) -> bool:
     """Evict the oldest messages until the address is below its limit, or ``size`` bytes are free. False if none can be.
 
-    A message in several queues is evicted from all of them at once, if it is the oldest of each. Otherwise no memory
-    would become free, and neither while one of its queues is delivering it.
+    A message in several queues is evicted from all of them at once, if it is the oldest of each. Otherwise, or while a
+    queue is delivering it, no memory would become free.
     """
     wanted = address.memory_limit.bytes - size
     dropped = False
@@ -474,7 +474,7 @@ def _drop_oldest(address: Address, size: int) -> bool:
 
 
 def compose_overflow(policies: Sequence[BoundPolicy], ring: Ring) -> Callable[[QueueView, bool], None]:
-    """`AddressPolicy.overflow` of the policies in turn until the ring has its size; the built-in ring comes last."""
+    """A function that calls `AddressPolicy.overflow` of each policy, then the built-in ring, until a ring fits."""
     calls = [(bound, bound.policy.overflow) for bound in policies if bound.has("overflow")]
     if not calls:
         return ring.overflow
@@ -490,7 +490,7 @@ def compose_overflow(policies: Sequence[BoundPolicy], ring: Ring) -> Callable[[Q
 
 
 def compose_subscribed(policies: Sequence[BoundPolicy]) -> Callable[[Subscriber], None] | None:
-    """`AddressPolicy.subscribed` of the policies in turn; the function raises `Refused`."""
+    """A function that calls `AddressPolicy.subscribed` of each policy and raises `Refused`. None: no policy has it."""
     calls = [(bound, bound.policy.subscribed) for bound in policies if bound.has("subscribed")]
     if not calls:
         return None

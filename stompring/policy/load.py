@@ -60,7 +60,7 @@ class Entry:
 
     name: str
     path: Path | None = None
-    distribution: str | None = None  # of a package; None for a module in a directory
+    distribution: str | None = None  # name of the package; None for a module in a directory
     version: str | None = None
     target: str | None = None  # module:Class
     kind: str | None = None
