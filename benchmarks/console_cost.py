@@ -102,7 +102,7 @@ def _burn(_: Stompring, pipe: Connection) -> None:
 
 @contextmanager
 def open_page(broker: Stompring, page: str) -> Iterator[None]:
-    """Open a page of the console in a new browser."""
+    """Context manager: open a page of the console in a new browser, and close the browser at the end."""
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
         raise click.ClickException("no chromium is installed")

@@ -20,7 +20,7 @@ from benchmarks.results import markdown
 
 LIMIT_BYTES = 300_000_000
 BATCH = 100
-# well below the number of ephemeral ports that one source address has
+# connections per source address: well below its number of ephemeral ports
 PER_ADDRESS = 20_000
 # time in which a broker frees the memory of the handshakes
 SETTLE_SECONDS = 3.0

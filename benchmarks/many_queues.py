@@ -71,7 +71,7 @@ def write_each(client: Client, count: int) -> Pass:
 
 
 def longest_round_trip(client: Client, seconds: float) -> float:
-    """Return the longest of the round trips within ``seconds``."""
+    """Send and wait for receipts for ``seconds``. Returns the longest round trip in seconds."""
     until = time.perf_counter() + seconds
     longest = 0.0
     while time.perf_counter() < until:

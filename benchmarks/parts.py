@@ -67,7 +67,7 @@ def deep_queue_rates(broker: Stompring, limits: Limits) -> Numbers:
 
 
 def stuck_ratios(broker: Stompring, limits: Limits) -> Numbers:
-    """Measure nine subscribers while a tenth is stuck, then drains: the ratios to their rate without it."""
+    """Measure the rate of nine subscribers while a tenth is stuck and while it drains, as ratios to that without it."""
     seconds = max(limits.stuck_seconds / 2, 1.0)
     (phases,) = stuck_subscriber.measure(broker, 10, 1, seconds, limits.stuck_seconds)
     without, stuck, draining = phases

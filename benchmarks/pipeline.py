@@ -151,7 +151,7 @@ def into_nothing(frame: Any) -> None:
 
 
 class Read:
-    """The part `read`: all columns of all messages, and prepared batches."""
+    """The part `read`: Spark reads all columns of all messages, then prepared batches."""
 
     def __init__(self, spark: Any, data: Path, messages: int) -> None:
         spark.dataSource.register(Ready)
@@ -165,7 +165,7 @@ class Read:
 
 
 class IntoLake:
-    """The ingest into a new lake, and its scan."""
+    """The ingest into a new lake, and the scan of that lake."""
 
     def __init__(self, spark: Any, data: Path, messages: int) -> None:
         self._spark, self._data, self._messages = spark, data, messages

@@ -71,7 +71,7 @@ def missing(engine: str) -> str | None:
 
 @contextmanager
 def engine_url(engine: str) -> Iterator[str]:
-    """Run an engine, and yield its URL."""
+    """Context manager: run an engine, and yield its URL."""
     if engine == "postgresql":
         with postgres_server.postgres_pair() as pair:
             yield pair.url().replace("stompring@", "")

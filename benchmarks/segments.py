@@ -36,7 +36,7 @@ DIGITS = len(str(FIRST))
 def make(directory: Path, messages: int, *, distinct: bool = True, acknowledged: float = 0.5) -> int:
     """Write durable messages into sealed segments below ``directory``/journal. Returns the number of bytes.
 
-    ``distinct``: each message has different headers. ``acknowledged``: fraction of each hundred, from its beginning.
+    ``distinct``: each message has different headers. ``acknowledged``: share of each hundred, from its first message.
     """
     folder = directory / "journal"
     folder.mkdir(parents=True)
@@ -67,7 +67,7 @@ class _Segment:
                 self.add(name, len(name), 1)
 
     def add(self, data: bytes, width: int, count: int) -> None:
-        """Append ``count`` records of one width, and perhaps another one after them."""
+        """Append ``count`` records of ``width`` bytes each, and one more record if ``data`` is longer than these."""
         self.starts.extend(range(self.size, self.size + width * count, width))
         if len(data) > width * count:
             self.starts.append(self.size + width * count)
@@ -102,7 +102,8 @@ def _template(queue: int) -> tuple[bytes, int, int]:
 
 
 def _chunks(messages: int, distinct: bool, acknowledged: float) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield messages of one queue with a record of their acknowledgements; and their arrival time in epoch ms."""
+    """Yield arguments of `_Segment.add` (messages of one queue, then a record of their acknowledgements), and the
+    arrival time of the messages (epoch ms)."""
     now = _now()
     templates = [_template(queue) for queue in range(1, QUEUES + 1)]
     powers: Any = 10 ** np.arange(DIGITS - 1, -1, -1)

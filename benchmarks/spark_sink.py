@@ -40,7 +40,7 @@ IDS = {"id-cache-size": "1000000"}
 
 @contextmanager
 def session(tasks: int) -> Iterator[Any]:
-    """Create a SparkSession with one core per task."""
+    """Context manager: yield a SparkSession with one core per task."""
     from pyspark.sql import SparkSession
 
     with tempfile.TemporaryDirectory() as directory:
@@ -54,7 +54,7 @@ def session(tasks: int) -> Iterator[Any]:
 
 
 def send(spark: Any, broker: Broker, rows: int, tasks: int, **options: object) -> float:
-    """Measure the seconds of a job."""
+    """Send rows in a job, and return its duration in seconds."""
     frame = spark.range(0, rows * tasks, 1, tasks)
     frame = frame.selectExpr(f"repeat('x', {BODY}) as body", f"{HEADERS} as headers")
     writer = frame.write.format("stomp").mode("append").options(url=f"{HOST}:{broker.port}", **options)

@@ -62,7 +62,7 @@ def probe(broker: Stompring, pipe: Connection) -> None:
 
 @contextmanager
 def beside(broker: Stompring, result: list[float]) -> Iterator[None]:
-    """Run the probe during the body. Append its largest gap in seconds to ``result``."""
+    """Context manager: run the probe, and at the end append its largest gap in seconds to ``result``."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=probe, args=(broker, theirs))
     process.start()

@@ -6,7 +6,7 @@ from typing import Literal
 
 from stompring.policy import AddressPolicy, MessageView, QueueView, parameter
 
-#: Recorded messages of a queue beyond twice the waiting ones, before consumed ones are removed from the record.
+#: Number of recorded messages of a queue, in excess of twice the waiting ones, at which consumed ones are removed.
 SLACK = 32
 
 #: Seconds between two removals of consumed messages from the record.

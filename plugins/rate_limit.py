@@ -9,7 +9,7 @@ from stompring.policy import DROP, AddressPolicy, Offer, Refuse, Verdict, Wait, 
 #: Times are whole nanoseconds, so that fractions of milliseconds do not add up.
 SECOND, MILLISECOND = 1_000_000_000, 1_000_000
 
-#: Recorded connections before those with a full bucket are removed.
+#: Minimum number of recorded connections at which those with a full bucket are removed.
 MIN_CONNECTIONS = 64
 
 
@@ -110,7 +110,7 @@ class RateLimit(AddressPolicy):
         return None
 
     def refused(self, offer: Offer, reason: str) -> None:
-        """Return the tokens of a message that does not enter to the buckets."""
+        """Put the tokens of a message that does not enter back into the buckets."""
         if self._shared is not None:
             self._full_at -= self._shared.interval
         if self._own is not None and offer.connection in self._connections:

@@ -10,7 +10,7 @@ from stompring.policy import AddressPolicy, MessageView, Milliseconds, QueueView
 #: Seconds between two removals of consumed messages from the heaps, and the shortest interval of the timer.
 TIDY_INTERVAL, MIN_INTERVAL = 1.0, 0.005
 
-#: Entries of a heap beyond twice the waiting messages, before consumed ones are removed.
+#: Number of entries of a heap, in excess of twice the waiting messages, at which consumed ones are removed.
 SLACK = 32
 
 #: Time at which the message is too old, its number, a unique sequence number, the message.

@@ -88,7 +88,7 @@ def measure(
 
 
 def recovery(messages: int, settled: int) -> tuple[float, float]:
-    """Measure the recovery of a journal with ``settled`` messages consumed: µs per recovered message, and its MB."""
+    """Measure the recovery of a journal with ``settled`` messages consumed: µs per written message; MB on disk."""
     with tempfile.TemporaryDirectory(prefix="bench-journal-") as directory:
         root = Path(directory)
         bench = StoredBroker(root, journal_compact_min_files=0)
