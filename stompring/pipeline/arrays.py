@@ -148,7 +148,7 @@ def numbered(counts: Any) -> tuple[Any, Any]:
 
 
 def by_group(groups: Any) -> Iterator[tuple[int, Any]]:
-    """Yield each group number and the mask of its rows, from the group number of each row."""
+    """Yield each distinct number in ``groups``, which has one for each row, with the mask of its rows."""
     if len(groups):
         least = groups.min()
         for number in distinct(groups - least)[0].tolist():
@@ -367,7 +367,7 @@ class _Layout:
         return fits
 
     def _copied(self, blocks: Any) -> Any:
-        """Return the bytes of the values. They are items of a structure, which numpy copies row by row in one pass."""
+        """Return the bytes of the values: fields of a structured array, which numpy copies in one pass over rows."""
         if not self._values:
             return np.empty((len(blocks), 0), np.uint8)
         names = [f"{value.start}" for value in self._values]
@@ -483,7 +483,7 @@ def _parsed(blocks: Any) -> Any:
     stops = marks[is_end]
     starts = np.append(0, stops + 1)[:-1]
     first = np.append(True, is_end)[:-1]  # the first colon or line feed of each line
-    middles = marks[first]  # its first colon, or the end of a line without a colon
+    middles = marks[first]  # the first colon of each line, or its end
     names = slices(joined, starts, middles, np.arange(len(stops)))
     values = slices(joined, np.minimum(middles + 1, stops), stops, np.arange(len(stops)))
     if b"\\" in joined.to_pybytes():
@@ -528,7 +528,7 @@ def _unescaped_one(piece: bytes) -> bytes:
 
 
 def _first_ones(names: Any, bounds: Any) -> Any:
-    """Return the lines without those that repeat a name of their block, None if there are no repeated names.
+    """Return the indices of lines that do not repeat a name of their block, None if no line does.
 
     ``bounds`` has the first line of each block, and the end of the last block.
     """

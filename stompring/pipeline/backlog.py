@@ -173,7 +173,7 @@ def _by_greatest(folder: Sequence[FileSlice]) -> Iterator[tuple[int, FileSlice]]
 
 @dataclass
 class _BatchEnd:
-    """The end of a batch that the limit makes smaller than the backlog."""
+    """The search for the end of a batch, if the backlog exceeds the limit."""
 
     folders: Folders
     limit: Limit
@@ -199,7 +199,7 @@ class _BatchEnd:
         return sorted(ends)
 
     def _by_pieces(self) -> int | None:
-        """Return the latest of `ends` at which a batch is within the limit, None if it is beyond it at the first."""
+        """Return the latest of `ends` at which a batch is within the limit, None if the first one exceeds the limit."""
         while True:
             index = bisect_right(self.ends, False, key=lambda time: not self._allows(time))
             if not index:
@@ -410,7 +410,7 @@ def _slice(
 
 
 def _listed_end(files: DataFiles, one: FileEntry, start: int, *, complete: bool) -> Position | None:
-    """Return the end of a file when it was listed, None if it was not after ``start``.
+    """Return the end that a file had when it was listed, None if there was no complete record after ``start``.
 
     Records written since belong to a later batch: they may be newer than unlisted records of a file listed earlier.
     """

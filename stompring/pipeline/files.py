@@ -224,7 +224,7 @@ class DataFiles:
         self._pages: dict[int, str] = {}
         #: Returns the `messages.PageMessages` of a page number, None if the page cannot be read.
         self.page_messages = lru_cache(_CACHED_PAGES)(self._page_messages)
-        self._times: OrderedDict[tuple[str, int, str | None], Times] = OrderedDict()  # the last used one last
+        self._times: OrderedDict[tuple[str, int, str | None], Times] = OrderedDict()  # last used at the end
         self._points = 0  # in all cached `Times`
 
     def every(self, endings: Iterable[str], *, empty: bool = False) -> list[FileEntry]:

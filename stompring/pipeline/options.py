@@ -93,7 +93,7 @@ class OptionReader:
         return number
 
     def parsed(self, name: str, text: str, parse: Callable[[str], T]) -> T:
-        """Return ``parse(text)``. A `ValueError` of it becomes an `OptionError` with the name of the option."""
+        """Return ``parse(text)``. Converts a `ValueError` to an `OptionError` with the name of the option."""
         try:
             return parse(text)
         except ValueError as reason:
@@ -126,7 +126,7 @@ class TableScan(NamedTuple):
 
 
 class Options(NamedTuple):
-    """The parsed options. Only streams have those from ``latest`` on."""
+    """The parsed options. Only streams use the fields from ``latest`` on."""
 
     root: str
     wanted: TableScan

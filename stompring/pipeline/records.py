@@ -94,7 +94,7 @@ class Records:
         self.torn: Fault | None = None
         self.messages: tuple[Any, ...] | None = None  # cache of `Messages`
         self._place(*self._bounds().T)
-        self.frames = self.begins  # payloads of whole records: a transaction is one
+        self.frames = self.begins  # payloads of whole records: a transaction is one record
         self.names: Names = {what: {} for what in (ADDRESS, QUEUE, CONSUMER)}
         self.non_durable: list[int] = []
         self._unwrap_transactions()

@@ -133,7 +133,7 @@ def _fetch(home: Path, given: Settings) -> None:
         words += ["--exclude-packages", ",".join(excluded), "--conf", f"spark.jars.ivy={workspace / 'ivy'}"]
         for name in REPOSITORY_SETTINGS:
             words += ["--conf", f"{name}={given[name]}"] if given.get(name) else []
-        # Spark fetches packages before it runs a class: this one only prints a line
+        # Spark fetches packages before it runs a class: this class only prints a line
         words += ["--class", "org.apache.hadoop.util.VersionInfo", "spark-internal"]
         try:
             done = subprocess.run(
@@ -582,7 +582,7 @@ JAVA_OPTIONS = "-XX:+UseSerialGC"
 #: Additional options for runs of a few seconds, which are too short to gain from the optimizing compiler.
 SHORT_OPTIONS = "-XX:TieredStopAtLevel=1"
 
-#: Options of Spark's launcher, a Java that only prints the command line of the next one.
+#: Options of Spark's launcher, a Java that only prints the command line of the next Java.
 _LAUNCHER_OPTIONS = f"{JAVA_OPTIONS} {SHORT_OPTIONS}"
 
 
@@ -674,7 +674,7 @@ def plain_value(value: Any) -> Any:
 
 
 def as_utc(frame: Any) -> Any:
-    """Return a DataFrame with times in UTC without a zone: PySpark converts those with a zone to the local one."""
+    """Return a DataFrame with times in UTC without a zone: PySpark converts times with a zone to the local zone."""
     from pyspark.sql.functions import col
     from pyspark.sql.types import TimestampType
 

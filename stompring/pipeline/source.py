@@ -85,7 +85,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     _options: Options
     _seen: Positions | None = None  # the last result of `latestOffset`
     _until: Positions | None = None  # end of a query with Trigger.AvailableNow
-    _identity: bytes | None = None  # of the directory, at Spark's last call
+    _identity: bytes | None = None  # identity of the directory at Spark's last call
 
     def __post_init__(self) -> None:
         self._endings = ENDINGS[self._options.wanted.table]

@@ -441,7 +441,7 @@ def iso_time(time: int) -> str:
 
 
 def ingested_until(messages: LakeTable, version: int) -> dict[str, Positions]:
-    """Return the end positions of each broker's last batch in a version of ``messages``. Raises `VersionNotFound`."""
+    """Return by broker the end positions of its last batch in a version of ``messages``. Raises `VersionNotFound`."""
     known = commits(messages)
     found: dict[str, Positions] = {}
     while version > 0:

@@ -65,7 +65,7 @@ class Result:
 def query(
     lake: Lake, text: str, limit: int | None = None, versions: Mapping[str, int] | None = None
 ) -> Iterator[Result]:
-    """Execute a query over ``messages``, ``events``, ``samples`` and the views of a lake.
+    """Context manager: execute a query over ``messages``, ``events``, ``samples`` and the views of a lake.
 
     ``limit``: maximum number of rows. ``versions``: versions of tables, by default the latest. Raises `LakeNotFound`,
     and `QueryError` also for a statement that is not a query.

@@ -93,7 +93,7 @@ class Lease:
 
     @contextmanager
     def acquired(self) -> Iterator[Callable[[], None]]:
-        """Hold and renew the lease in a ``with`` block. Yields `check`. Raises `Busy`."""
+        """Context manager: hold and renew the lease. Yields `check`. Raises `Busy`."""
         self.acquire()
         over = Event()
         renewing = Thread(target=self._renew_until, args=(over,), name="lease", daemon=True)
@@ -308,7 +308,7 @@ _LAKE_FILE = "lake.json"
 #: File with the plan of a restore, until it is complete.
 _RESTORE_FILE = "restore.json"
 
-#: Version of a lake. Version 1 had no column ``broker``, version 2 had one more in ``events``.
+#: Version of a lake. Version 1 had no column ``broker``, version 2 an additional column in ``events``.
 VERSION = 3
 
 
@@ -423,7 +423,7 @@ class Lake:
 
     @contextmanager
     def locked(self, seconds: float = LEASE_SECONDS) -> Iterator[None]:
-        """Hold the writer's lock of the lake: a file lock on a local folder, a lease on S3. Raises `Busy`.
+        """Context manager: hold the writer's lock, a file lock on a local folder, a lease on S3. Raises `Busy`.
 
         ``seconds``: duration of the lease. Other storage has no lock: there a second writer fails later, when it starts
         a batch that this process has started.
@@ -435,7 +435,7 @@ class Lake:
                 self._check = None
 
     def rewriting(self) -> AbstractContextManager[object]:
-        """Hold the lock for replacing files (compaction, restore). Raises `Busy`.
+        """Return a context manager that holds the lock for replacing files (compaction, restore). Raises `Busy`.
 
         An ingest does not need this lock: it only adds files.
         """
@@ -602,7 +602,7 @@ class Maintenance:
     """Maintenance of a lake's tables: compaction and vacuum."""
 
     lake: Lake
-    small_files: int | None  # compact a day or a view with more of them; None: no compaction
+    small_files: int | None  # compact a day or a view with more small files; None: no compaction
     hours: int | None  # vacuum files unreferenced for this time; None: no vacuum
     now: Callable[[], float] = time.monotonic
     done: MaintenanceCounts = field(default_factory=MaintenanceCounts)  # by the last `run_due`

@@ -194,7 +194,7 @@ SCALARS: Mapping[str, tuple[Any, Callable[[Any, str], Any]]] = {
 }
 
 
-#: Maximum number of fields of an object. In a larger one the names are data.
+#: Maximum number of fields of an object. In a larger object the names are data.
 MAX_FIELDS = 1000
 
 #: Maximum depth of nested types.
@@ -703,13 +703,13 @@ class ViewDefinition(NamedTuple):
 
 
 def _address_filter(addresses: Sequence[str]) -> Callable[[str | None], bool]:
-    """Return a cached function: whether an address matches one of the patterns."""
+    """Return a cached function that tests whether an address matches one of the patterns."""
     wanted = TableScan(addresses=tuple(addresses))
     return cache(lambda address: address is not None and wanted.matches(address))
 
 
 class ViewRows:
-    """Computes rows of a view from messages. Spark pickles it as its definition, and calls it in tasks."""
+    """A function that computes rows of a view from messages. Spark pickles the definition, and calls it in tasks."""
 
     def __init__(self, definition: ViewDefinition) -> None:
         self._definition = definition

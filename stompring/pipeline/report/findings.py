@@ -88,7 +88,7 @@ def _cumulative(values: Any, weights: Any) -> tuple[Any, Any]:
     return np.asarray(values, float)[order], np.cumsum(np.asarray(weights, float)[order])
 
 
-#: Number of sizes that one round of `least_sizes` simulates for each ring. So many make few rounds necessary.
+#: Number of sizes that one round of `least_sizes` simulates for each ring, so that few rounds are necessary.
 SIZES_PER_ROUND = 33
 
 
@@ -220,7 +220,7 @@ MIN_EVENT_SHARE = 0.98
 
 
 def flows(events: Any, rows: Any, rings: Sequence[QueueTraffic], durable: Sequence[bool], grid: Grid) -> Flow:
-    """Compute the flow of one or more rings. ``rows``: result of `counter_changes`. ``durable``: use events."""
+    """Compute the flow of rings. ``rows``: result of `counter_changes`. ``durable``: by ring, whether to use events."""
     index = {ring.queue: at for at, ring in enumerate(rings)}
     by_events = list(compress(index, durable))
     counted = aggregated(
@@ -275,7 +275,7 @@ class RingAdvice(NamedTuple):
 def ring_advice(
     rings: Sequence[QueueTraffic], durable: Sequence[bool], flow: Flow, keep: float
 ) -> list[RingAdvice]:
-    """Return the advice for each ring of the flow. ``keep``: per cent of the evicted messages that it must keep."""
+    """Return the advice for each ring of the flow. ``keep``: per cent of the evicted messages that a size must keep."""
     now = np.array([max(1, ring.ring_size) for ring in rings])
     flow = flow.with_sizes(now)
     modelled = evicted(flow, now[:, None])[:, 0]

@@ -162,7 +162,7 @@ UNKNOWN = "\u2013"
 def queues_plot(
     found: Findings, name: str, kind: str, title: str, label: str, divisor: Any = 1.0
 ) -> list[Plot]:
-    """Plot the field ``kind`` of `Series`, over a divisor, of the first queues by `WEIGHTS` and of the others."""
+    """Plot ``kind`` of `Series` / ``divisor``: a line for each of the first queues by `WEIGHTS`, one for all others."""
     ranked = greatest_queues(found.traffic, WEIGHTS[kind])
     shown = [(one.queue, getattr(found.series[one.queue], kind) / divisor) for one in plotted(ranked)]
     rest = getattr(found.remainder, kind)

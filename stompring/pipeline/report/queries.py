@@ -350,8 +350,8 @@ class Series(NamedTuple):
 
 
 class SampleTimes(NamedTuple):
-    """Times of a broker's samples (µs): of the first and the last in the period, and of the one with which the interval
-    for current rates begins (``tail``)."""
+    """Times (µs) of three samples of a broker: the first and the last in the period, and the first in the interval for
+    current rates (``tail``)."""
 
     first: int
     last: int

@@ -132,7 +132,7 @@ class SourceOptions(NamedTuple):
     endpoint: Endpoint
     destination: str
     spool: Path
-    headers: tuple[tuple[str, str], ...]  # of SUBSCRIBE
+    headers: tuple[tuple[str, str], ...]  # headers of SUBSCRIBE
     max_rows: int | None
     max_bytes: int | None
     spool_limit: int
