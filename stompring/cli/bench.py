@@ -293,7 +293,7 @@ Work = Callable[[Pipe, Endpoint, Plan, Case, int], None]
 
 @contextmanager
 def clients(kinds: Sequence[Work], arguments: tuple[Any, ...]) -> Iterator[list[Pipe]]:
-    """Context manager: run a process for each client; yields a pipe to each. All processes end before it."""
+    """Context manager: run a process for each client, yield a pipe to each, and wait for the processes at the end."""
     started: list[BaseProcess] = []
     pipes: list[Pipe] = []
     sys.stdout.flush()

@@ -166,7 +166,7 @@ def read_security_files(configuration: BrokerConfiguration) -> None:
 
 
 def check_replicated_log(configuration: BrokerConfiguration) -> None:
-    """Check that the files of the replicated log are readable, and that its client is installed.
+    """Check that the files of the replicated log are readable, and that the client library of its engine is installed.
 
     Raises `ConfigurationError`. The engine is not contacted: ``stompring ha status`` does that.
     """
@@ -205,7 +205,7 @@ def check_queues(configuration: BrokerConfiguration) -> None:
 
 
 def rings_by_default(configuration: BrokerConfiguration) -> Iterator[str]:
-    """A warning for each declared queue that is a ring only here, not in Artemis: it would lose messages."""
+    """A warning for each declared queue that is a ring only here, not in Artemis: such a queue would lose messages."""
     repository = SettingsRepository.of(configuration)
     for address in configuration.addresses:
         size = repository.lookup(address.name).default_ring_size

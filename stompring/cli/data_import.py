@@ -376,7 +376,7 @@ class OfflineImport:
             sum(queue.trim())
 
     def _deleted_address(self, name: str) -> Address:
-        """A deleted address, for its messages in queues of wildcard addresses."""
+        """A deleted address, whose messages are in queues of wildcard addresses."""
         if name not in self._deleted_addresses:
             directory = self._broker.directory
             address = Address(name, frozenset(), directory.settings.lookup(name), directory.broker)

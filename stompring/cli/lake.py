@@ -198,7 +198,7 @@ class Spark:
     def session(self, lake: Lake | None = None) -> Iterator[Any]:
         """Context manager: yield a session of Spark for one command. Uses an active session, and does not stop it.
 
-        ``lake`` is the lake of a command that only reads it: with a small lake the command is short.
+        ``lake`` is the lake of a command that only reads it: if it is small, Java has the options of a short command.
         """
         from stompring.pipeline.session import JAVA_OPTIONS, SHORT_OPTIONS, active_session, spark_session
 
@@ -310,7 +310,7 @@ class AsAt:
     )
 
     def versions(self, lake: Lake) -> dict[str, int] | None:
-        """The versions of the tables from the two options, None without them. Raises `click.BadParameter`."""
+        """Versions of the tables by ``--version`` or ``--as-of``, None without both. Raises `click.BadParameter`."""
         from stompring.pipeline.lake.delta import VersionNotFound
         from stompring.pipeline.options import OptionError, read_time
 

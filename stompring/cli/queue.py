@@ -212,7 +212,7 @@ def _attribute(row: Option) -> inspect.Parameter:
 
 
 def attribute_options(*kinds: str) -> Any:
-    """Options for all attributes of a queue in the API. The value has its fields; an empty text unsets an attribute."""
+    """Options for all attributes of a queue. The value is the object for the API; an empty text unsets an attribute."""
 
     def attributes(**given: Any) -> JsonObject:
         return {name: None if value == "" else value for name, value in without_none(given).items()}
@@ -379,7 +379,7 @@ def reset_groups(
 
 @dataclass(frozen=True)
 class Selection:
-    """The messages of a queue that a command selects, and whether it waits for the end of the work."""
+    """The messages of a queue that a command selects, and whether the command waits for the end of the work."""
 
     selector: str | None = option("--filter", "SELECTOR", "Only messages that match this selector.")
     messages: tuple[str, ...] = option(

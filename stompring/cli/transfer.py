@@ -34,8 +34,8 @@ from .options import argument, command, header_pair, option, provided
 from .output import INTERRUPTED, Interrupted, RateLine, counted, warn
 from .send import INTERRUPT_GRACE, NOT_SENT, RESERVED
 
-#: Seconds of one wait for messages without messages in flight, and of one wait for receipts between two reads of the
-#: source.
+#: ``WAIT``: seconds of one wait for messages if none are in flight. ``PAUSE``: seconds of one wait for receipts between
+#: two reads of the source.
 WAIT, PAUSE = 0.5, 0.05
 
 #: Maximum number of bytes of messages that the source delivers before an ACK.
@@ -69,7 +69,7 @@ Pairs = list[Pair]
 
 
 def end_options(end: str, what: str) -> Any:
-    """The options of one end. The value is a function that returns its endpoint for a timeout."""
+    """The options of the source or the target. The value is a function that returns the endpoint for a timeout."""
     variable = f"STOMPRING_{end.upper()}_PASSWORD"
 
     def options(

@@ -160,7 +160,7 @@ class RemoteAccounts:
             return None
 
     def knows(self, name: str, roles: Sequence[str]) -> bool:
-        """Return whether a user exists. Does not check ``roles``: the broker does when they are granted."""
+        """Return whether a user exists. Ignores ``roles``: the broker checks roles when they are granted."""
         return self._find(name) is not None
 
     def save(self, name: str, password: str, roles: Sequence[str], replace: bool) -> None:
