@@ -86,7 +86,7 @@ def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] = {}) 
     return Answer(encode(value), status, headers=headers)
 
 
-#: Time limit in seconds for the sync of a change to disk. After that its answer is an error.
+#: Time limit in seconds for the sync of a change to disk. After that the answer to the change is an error.
 SYNC_TIME = 10.0
 
 
@@ -394,7 +394,7 @@ class Body(NamedTuple):
 
     fields: Mapping[str, Schema]
     required: tuple[str, ...] = ()
-    name: str = ""  # of the component; empty: the schema is part of the operation
+    name: str = ""  # name of the component; empty: the schema is part of the operation
     optional: bool = False  # a request without a body is valid
 
 

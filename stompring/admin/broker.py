@@ -148,7 +148,7 @@ def _problems(context: AdminContext) -> Iterator[JsonObject]:
     for address in broker.directory.addresses.values():
         if address.memory_limit.full or address.pages is not None or address.blocked_producers:
             yield _of_address(address)
-    # one problem for each queue with stalled consumers; it names the one with the oldest unacknowledged message
+    # one problem for each queue with stalled consumers; names the consumer with the oldest unacknowledged message
     stalled = context.sampler.stalled()
     by_queue: dict[Queue, list[Subscription]] = {}
     for consumer in stalled:

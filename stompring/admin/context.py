@@ -191,7 +191,7 @@ class TaskList:
         return iter(list(self._tasks.values()))
 
     def find(self, number: str) -> ManagementTask:
-        """The task of that id. Raises `NotFound`."""
+        """The task with this id. Raises `NotFound`."""
         found = self._tasks.get(int(number)) if number.isascii() and number.isdigit() else None
         if found is None:
             raise NotFound(
@@ -308,7 +308,7 @@ class Security(Protocol):
         """Read changed users and roles files. The Deferred fires when the changes are in effect."""
 
     def edit_users(self, change: Callable[[UserFiles], None]) -> Deferred[None]:
-        """Change users and roles files in a thread. The Deferred fires when that is in effect, or with its error."""
+        """Change users and roles files in a thread. The Deferred fires when the change is in effect, or has failed."""
 
 
 class Listeners(Protocol):
@@ -373,7 +373,7 @@ class AdminContext:
     ports: list[IListeningPort]  # the open listeners
     #: acceptor, configured host and bound port of each listener of the start
     listening: list[tuple[str, str, int]]
-    acceptors: Mapping[str, StompAcceptor | HttpAcceptor]  # of the start, by name
+    acceptors: Mapping[str, StompAcceptor | HttpAcceptor]  # acceptors of the start, by name
     listener_stack: Listeners
     tasks: TaskList
     drain: Drain  # refusal of new connections
@@ -385,5 +385,5 @@ class AdminContext:
 
     @property
     def replication_fault(self) -> str | None:
-        """Why the broker delivers nothing: the replicated log cannot store. None while it can."""
+        """Why the replicated log cannot store, so that the broker delivers nothing. None: the log can store."""
         raise AssertionError("a derived class has it")

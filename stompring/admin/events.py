@@ -184,7 +184,7 @@ MAX_SIZE = MAX_EVENTS * len(TYPES)
 #: Maximum number of concurrent streams of a broker.
 MAX_STREAMS = 50
 
-#: Maximum number of events that wait for a slow client. Its stream ends with one more.
+#: Maximum number of events that wait for a slow client. One more event ends the client's stream.
 MAX_WAITING = 1000
 
 #: Seconds without an event after which the stream sends a comment: proxies close connections that are idle for longer.

@@ -701,7 +701,7 @@ class RequestHandler(Responder):
             synced(self._context).addCallback(self._write_change, answer)
 
     def _write_change(self, fault: str | None, answer: Answer) -> None:
-        """Write the answer to a change. ``fault`` is the reason why it is in effect but not synced."""
+        """Write the answer to a change. ``fault`` is the reason why the change is in effect but not synced."""
         self._unsynced = None
         if fault is not None and answer.status < 400:
             self._log.set_error(fault)

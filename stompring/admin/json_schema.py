@@ -27,7 +27,7 @@ Source = str | Callable[[Thing], Any]
 
 
 def reader(source: Source[Thing]) -> Callable[[Thing], Any]:
-    """The function that reads a value: ``source``, or one for the attributes that it names, such as ``address.name``.
+    """The function that reads a value: ``source`` itself, or a function for attributes such as ``address.name``.
 
     The value is None if one of the attributes is.
     """

@@ -1118,7 +1118,7 @@ class ManagementRequests:
     # ---- replies, in the order of the requests of a connection
 
     def _reply_to_change(self, fault: str | None, exchange: Exchange) -> None:
-        """Reply to a change after its sync, as over HTTP. ``fault`` is the reason why it is not synced."""
+        """Reply to a change after its sync, as over HTTP. ``fault`` is the reason why the change is not synced."""
         if fault is not None:
             exchange.succeeded, exchange.body = False, encode([fault])
         self._ready(exchange)

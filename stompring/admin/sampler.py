@@ -103,7 +103,7 @@ class Sampler:
     """Samples the histories of the broker and its queues, addresses, connections and consumers."""
 
     seconds: Callable[[], float] = staticmethod(time.perf_counter)  # measures slices
-    history: History | None = None  # of the broker as a whole
+    history: History | None = None  # history of the broker as a whole
     _begun = 0  # ms of the steady clock at which second ``_base`` began
     _base = 0  # second of the wall clock at the start
     _timer: Timer | None = None

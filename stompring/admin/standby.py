@@ -51,7 +51,7 @@ class StandbyContext:
     reactor: Any
     configuration: BrokerConfiguration
     security: Security | None
-    node: Node | None  # of the replicated log; None while this broker waits for a lock
+    node: Node | None  # the node in the replicated log; None: this broker waits for a lock
     reason: str  # why the broker waits
 
     @property

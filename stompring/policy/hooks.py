@@ -70,11 +70,11 @@ class PolicyErrors:
     """Exceptions and slow calls of all policies of one broker: each counted, each cause logged once."""
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[str, str]] = Counter()  # by policy and hook
+        self.counts: Counter[tuple[str, str]] = Counter()  # exceptions by policy and hook
         #: called once for each cause, with the text of the exception and the address
         self.on_error: Callable[[str, str], object] | None = None
         self._logged: set[tuple[object, ...]] = set()
-        self.last: dict[str, ErrorEntry] = {}  # by policy
+        self.last: dict[str, ErrorEntry] = {}  # last exception by policy
         self.slow: Counter[tuple[str, str]] = Counter()  # calls longer than `SLOW_HOOK`, by policy and hook
         self.longest: dict[tuple[str, str], float] = {}  # seconds of the longest of these
         # by policy and hook: time before which nothing is logged, and the count at the last log line

@@ -39,7 +39,7 @@ def frozen(kind: type[T]) -> type[T]:
 class Option(NamedTuple):
     """One row: the description of a setting."""
 
-    name: str  # of the dataclass field
+    name: str  # name of the dataclass field
     type: (
         str  # simple type in schema.xsd, key of `value_types.VALUE_TYPES`; empty for an element with children
     )
@@ -156,10 +156,10 @@ class CommonTls:
 
     key_store_path: tuple[str, ...] = ()  # files with certificate chains, and directories of them
     key_path: tuple[str, ...] = ()  # the private key of each file; () for keys in or beside the files
-    key_store_password: str | None = field(default=None, repr=False)  # of private keys, and keystores
+    key_store_password: str | None = field(default=None, repr=False)  # password of private keys and keystores
     trust_store_path: str | None = None  # the CAs of the other side
-    trust_store_password: str | None = field(default=None, repr=False)  # of a Java keystore
-    enabled_protocols: tuple[str, ...] = ()  # of TLS_VERSIONS; () for all of them
+    trust_store_password: str | None = field(default=None, repr=False)  # password of a Java keystore
+    enabled_protocols: tuple[str, ...] = ()  # versions in TLS_VERSIONS; () for all of them
     enabled_cipher_suites: tuple[str, ...] = ()  # names of OpenSSL or of IANA; () for ours
 
 
@@ -1433,7 +1433,7 @@ class BrokerConfiguration:
     files: tuple[str, ...] = field(default=(), compare=False)  # the file and its included files
     warnings: tuple[str, ...] = ()  # settings that are valid and have no effect, with file and line
     ignored: tuple[IgnoredSetting, ...] = ()  # settings of Artemis without effect here
-    guest: Guest | None = None  # of Artemis's login.config
+    guest: Guest | None = None  # guest of Artemis's login.config
     notified: frozenset[str] = (
         frozenset()
     )  # types that a plugin of Artemis enables: MESSAGE_DELIVERED, MESSAGE_EXPIRED

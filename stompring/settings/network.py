@@ -147,7 +147,7 @@ def log_url(text: str) -> str:
 
 
 def _nats_url(text: str, scheme: str) -> str:
-    """The URL with one scheme, in front of all hosts."""
+    """The URL with its scheme once, before the first of all hosts."""
     text, mark, parameters = text.partition("?")
     if mark:
         name, _, monitor = parameters.partition("=")

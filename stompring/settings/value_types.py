@@ -302,8 +302,8 @@ class ValueType(NamedTuple):
 
     read: Reader
     accepts: str  # as docs/settings.md words it
-    kind: type = str  # of the value, and so in JSON: bool, int, float or str
-    least: int = 0  # of a number
+    kind: type = str  # type of the value, also in JSON: bool, int, float or str
+    least: int = 0  # minimum of a number
     choices: type[StrEnum] | None = None
 
 
