@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from benchmarks.brokers import Broker
 from benchmarks.brokers.process import HOST
 
-# maximum time for one answer: a slower broker counts as dead
+# maximum seconds for one answer: a slower broker counts as dead
 ANSWER_SECONDS = 60.0
 
 

@@ -28,9 +28,9 @@ TARGET_IN, TARGET_OUT = 200_000, 150_000
 TARGET_BYTES = 160_000_000
 # target: rate of the slowest step as a fraction of the first
 TARGET_FLAT = 0.8
-# maximum time for the deletion of files
+# maximum seconds for the deletion of files
 GONE_SECONDS = 30.0
-# maximum size of the remaining files: the newest segment, directories
+# maximum bytes of the remaining files: the newest segment, directories
 LEFT_BYTES = 16 * 1024 * 1024
 
 

@@ -22,7 +22,7 @@ LIMIT_BYTES = 300_000_000
 BATCH = 100
 # connections per source address: well below its number of ephemeral ports
 PER_ADDRESS = 20_000
-# time in which a broker frees the memory of the handshakes
+# seconds in which a broker frees the memory of the handshakes
 SETTLE_SECONDS = 3.0
 
 

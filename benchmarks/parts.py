@@ -18,7 +18,7 @@ Numbers = dict[str, float]
 START_SECONDS = 3.0
 HELD = 500_000
 HELD_BODY = 128
-# duration of the probe of `drain`: somewhat less than the drain
+# seconds of the probe of `drain`: somewhat less than the drain
 PROBE_SECONDS = 2.0
 
 

@@ -26,7 +26,7 @@ QUEUE = "restart.0"
 PREFIX = "/queue/restart"
 #: Targets in seconds for a million messages in memory, and for any number in pages.
 TARGET_IN_MEMORY, TARGET_PAGED = 2.0, 10.0
-# time limit of a start
+# time limit of a start in seconds
 READY_SECONDS = 600.0
 PLENTY, LITTLE = "8GB", "64MB"
 

@@ -36,7 +36,7 @@ class Samples:
         innermost, seen = frame, set()
         while frame is not None:
             if frame.f_code.co_filename.startswith(IMPORT):
-                return  # the start
+                return  # an import, at the start
             seen.add(frame.f_code)
             frame = frame.f_back
         if innermost is not None:

@@ -74,7 +74,7 @@ class Measured:
 
 
 def measure(brokers: Sequence[Stompring], loads: Sequence[tuple[Stompring, Sequence[str]]]) -> Measured:
-    """Run the loads at the same time. The processor time of ``brokers`` counts."""
+    """Run the loads at the same time. Measures the processor time of ``brokers``."""
     before = sum(broker.cpu_seconds() for broker in brokers)
     with ExitStack() as running:
         programs = [running.enter_context(Running(broker, *options)) for broker, options in loads]

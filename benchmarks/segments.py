@@ -114,7 +114,7 @@ def _chunks(messages: int, distinct: bool, acknowledged: float) -> Iterator[tupl
         numbers = np.arange(FIRST + at, FIRST + at + count, dtype=np.uint64)
         rows = np.tile(np.frombuffer(record, np.uint8), (count, 1))
         rows[:, 16:24] = numbers.view(np.uint8).reshape(-1, 8)
-        times = np.full(count, now + at // 50, np.uint64)  # 50 in a millisecond
+        times = np.full(count, now + at // 50, np.uint64)  # 50 messages per millisecond
         rows[:, 24:32] = times.view(np.uint8).reshape(-1, 8)
         digits = numbers[:, None].astype(np.int64) // powers % 10 + ord("0")
         rows[:, head : head + DIGITS] = digits

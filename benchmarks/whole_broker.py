@@ -32,7 +32,7 @@ from benchmarks.variants import VARIANTS, compiled
 RUN_OVERHEAD = 0.6
 # seconds for starting and stopping all brokers
 STARTS = 45.0
-# maximum warm-up of a JVM before the first measured run of a case, if the total duration is limited
+# maximum seconds of a JVM's warm-up before the first measured run of a case, if the total duration is limited
 WARM_CASE = 2.0
 DISK_SECONDS = 0.3
 SHORTEST = 0.5
