@@ -367,7 +367,7 @@ class Call(NamedTuple):
     query: Query
     body: JsonObject
     accept: str = ""
-    user: str | None = None  # None without security
+    user: str | None = None  # None if security is disabled
     authorizer: Authorizer = ALLOW_ALL  # permissions of the user
     peer: str = ""  # address and port of the client
     raw: bytes = b""  # the body, if not one JSON object

@@ -38,7 +38,7 @@ class Counter(Generic[Thing]):
     help: str
     source: Source[Thing]
     labels: Mapping[str, str] = field(default_factory=dict)
-    type: str = "integer"  # in JSON
+    type: str = "integer"  # type of the value in JSON
     minimum: int = 0
     null: str = ""
     description: str = ""

@@ -538,7 +538,7 @@ class Responder:
         self._request = request
         self._security = security
         self._method = request.method.decode("latin-1")
-        self._instance = request.uri.decode("latin-1")  # as it was sent: percent-encoded ASCII
+        self._instance = request.uri.decode("latin-1")  # URI as the client sent it: percent-encoded ASCII
         self._host = str(getattr(request.getClientAddress(), "host", ""))
         self._disconnected = False
         request.notifyFinish().addErrback(self._client_disconnected)

@@ -101,9 +101,9 @@ class Counts:
 
     messages: int = 0
     total: int = 0
-    begin: float = 0.0  # monotonic s
+    begin: float = 0.0  # start of the measured time, monotonic s
     end: float = 0.0
-    busy: float = 0.0  # share of a processor
+    busy: float = 0.0  # used share of a processor
     times: Counter[int] = field(default_factory=Counter)  # latencies of messages or receipts in ns, rounded
 
     def add(self, other: Counts) -> None:
@@ -375,7 +375,7 @@ def _produce(pipe: Pipe, endpoint: Endpoint, plan: Plan, case: Case, run: int) -
 
 @dataclass
 class Producer:
-    """Sends messages in batches, until the count or the end of the time."""
+    """Sends messages in batches, until ``plan.count`` messages are sent or ``plan.duration`` is over."""
 
     connection: Connection
     plan: Plan

@@ -185,7 +185,7 @@ def software() -> Findings:
     except PackageNotFoundError:
         yield Finding("libraries", WARNING, "stompring is not installed: no list of its libraries")
         return
-    needed: defaultdict[str, list[str]] = defaultdict(list)  # by extra, "" without an extra
+    needed: defaultdict[str, list[str]] = defaultdict(list)  # libraries by extra, "" for no extra
     for line in requirements:
         ((name, extra),) = re.findall(r"^([\w.-]+)(?:.*extra == ['\"]([\w-]+))?", line)
         if name != "stompring":
@@ -210,7 +210,7 @@ def software() -> Findings:
 
 def reactor() -> Findings:
     """Check whether the broker can run on its own reactor."""
-    from stompring.server.reactor import STOMPRING, NotAvailable, make_reactor  # with Twisted
+    from stompring.server.reactor import STOMPRING, NotAvailable, make_reactor  # imports Twisted
 
     try:
         make_reactor().dispose()

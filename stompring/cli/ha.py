@@ -487,7 +487,7 @@ def _entries(log: ReplicatedLog, after: int, timeout: float) -> Iterator[LogEntr
     while (left := end - time.monotonic()) > 0:
         try:
             found = log.read(after, min(left, 0.5))
-        except LogUnavailable:  # a new leader of the engine
+        except LogUnavailable:  # the engine elects a leader
             time.sleep(min(left, 0.2))
             continue
         for entry in found:

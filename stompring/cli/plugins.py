@@ -50,7 +50,7 @@ class Listing(NamedTuple):
     plugins: Sequence[PluginConfiguration] | None  # the broker-plugins of the file; None if there is no file
     folders: Sequence[Path]
     entries: Sequence[Entry]
-    uses: Mapping[str, Sequence[Use]]  # by the names of broker-plugins
+    uses: Mapping[str, Sequence[Use]]  # uses by the names of broker-plugins
 
     def plugins_of(self, entry: Entry) -> list[PluginConfiguration]:
         """The broker-plugins that name a policy."""

@@ -214,7 +214,7 @@ class Transfer:
         self._plan = plan
         self._interrupts = interrupts
         self._flying: dict[str, Head] = {}  # messages in flight, by receipt
-        self._confirmed: list[Head] = []  # not yet acknowledged
+        self._confirmed: list[Head] = []  # confirmed messages not acknowledged yet
         self._taken = 0
         self._first: bytes | None = None  # duplicate id of the first message
         self.progress = RateLine(quiet)

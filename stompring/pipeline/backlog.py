@@ -130,7 +130,7 @@ class FileSlice:
         return Position(self.number, at) if at > self.start else None
 
     def times(self) -> Any:
-        """Return the ascending times at which the slice can be cut (`Times.latest`), one 0 if no row has a time."""
+        """Return the ascending times (epoch ms) at which the slice can be cut, only 0 if no row has a time."""
         learned = self.learn()
         first = max(int(np.searchsorted(learned.at, self.start, side="right")) - 1, 0)
         return learned.latest[first:] if len(learned.at) else np.zeros(1, np.int64)
@@ -189,7 +189,7 @@ class _BatchEnd:
 
     @cached_property
     def ends(self) -> list[int]:
-        """End times of slices, ascending. A batch that ends at the last of them may exceed the limit."""
+        """End times of slices (epoch ms), ascending. A batch that ends at the last of them may exceed the limit."""
         whole, ends = Amount(), set()
         for greatest, piece in merge(*map(_by_greatest, self.folders), key=itemgetter(0)):
             ends.add(greatest + 1)
@@ -385,7 +385,7 @@ def _slice(
         found = footer()
         if found is None:
             return None
-        if one.folder in DENSE and (table != "messages"):  # the times of a footer are those of messages only
+        if one.folder in DENSE and (table != "messages"):  # a footer has the times of messages only
             return (
                 None if behind is None else max(found.greatest_timestamp, files.header(behind.name).created)
             )

@@ -196,7 +196,7 @@ T = TypeVar("T")
 #: Number of cached `PageMessages`.
 _CACHED_PAGES = 8
 
-#: Size of the cache of `Times`, in points of all its entries together.
+#: Maximum number of points in all cached `Times` together.
 _CACHED_POINTS = 1 << 22
 
 
@@ -225,7 +225,7 @@ class DataFiles:
         #: Returns the `messages.PageMessages` of a page number, None if the page cannot be read.
         self.page_messages = lru_cache(_CACHED_PAGES)(self._page_messages)
         self._times: OrderedDict[tuple[str, int, str | None], Times] = OrderedDict()  # last used at the end
-        self._points = 0  # in all cached `Times`
+        self._points = 0  # number of points in all cached `Times`
 
     def every(self, endings: Iterable[str], *, empty: bool = False) -> list[FileEntry]:
         """Return all files with these endings, ordered by folder and number; ``empty``: files without a record too."""

@@ -308,7 +308,7 @@ class _Batch:
         return as_strings(slices(self.buffer, starts, starts + self.lengths["user"], self.pick), True)
 
     def headers(self) -> Any:
-        ends = self.bodies - 1  # before the empty line
+        ends = self.bodies - 1  # end of the headers, before the empty line
         return header_maps(self.buffer, ends - self.lengths["block"], ends, self.pick)
 
     def body(self) -> Any:

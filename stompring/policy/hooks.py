@@ -76,7 +76,7 @@ class PolicyErrors:
         self._logged: set[tuple[object, ...]] = set()
         self.last: dict[str, ErrorEntry] = {}  # last exception by policy
         self.slow: Counter[tuple[str, str]] = Counter()  # calls longer than `SLOW_HOOK`, by policy and hook
-        self.longest: dict[tuple[str, str], float] = {}  # seconds of the longest of these
+        self.longest: dict[tuple[str, str], float] = {}  # seconds of the longest slow call
         # by policy and hook: time before which nothing is logged, and the count at the last log line
         self._log_after: dict[tuple[str, str], tuple[float, int]] = {}
 
@@ -335,7 +335,7 @@ class MessageAdmission:
             self._passed, self._answer = answer
 
     def evaluate(self, offer: Offer) -> AdmissionResult | None:
-        if self._changes:  # after a wait
+        if self._changes:  # headers changed before a `Wait`
             offer = offer.changed(self._changes)
         if len(self._steps) == 1:
             return self._evaluate_one(offer)

@@ -62,7 +62,7 @@ class Entry:
     path: Path | None = None
     distribution: str | None = None  # name of the package; None for a module in a directory
     version: str | None = None
-    target: str | None = None  # module:Class
+    target: str | None = None  # ``module:Class`` of the entry point
     kind: str | None = None
     summary: str = ""  # first line of the docstring
     parameters: Mapping[str, Parameter] | None = None
@@ -424,10 +424,10 @@ def _describe(error: BaseException, path: Path) -> str:
 class SelectedPlugin:
     """A policy with the values of its parameters. Equal objects are interchangeable."""
 
-    name: str  # its name in broker.xml
+    name: str  # name of the policy in broker.xml
     kind: type[AddressPolicy]
     values: Mapping[str, Any]
-    files: Mapping[str, bytes] = field(default_factory=dict)  # digests of the files among the values
+    files: Mapping[str, bytes] = field(default_factory=dict)  # digests of files that values name
     location: str = field(default="", compare=False)  # FILE:LINE of the policy in broker.xml
 
     def make(self) -> AddressPolicy:
@@ -443,7 +443,7 @@ class Plugins:
     """The policies that one broker.xml names, loaded and with their parameters."""
 
     _selected: Mapping[PolicyUse, SelectedPlugin]
-    kinds: Mapping[str, type[AddressPolicy]]  # by the name of the broker-plugin
+    kinds: Mapping[str, type[AddressPolicy]]  # classes by the name of the broker-plugin
 
     def selected(self, use: PolicyUse) -> SelectedPlugin:
         """The policy that an address-setting names."""

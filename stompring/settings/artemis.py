@@ -43,7 +43,7 @@ class Row(NamedTuple):
     support: Support
     reason: str = ""  # why the setting has no effect, or the advice in the error; empty: remove it
     neutral: str = ""  # values, as a regular expression, with which a refused setting has no effect
-    refused_with: frozenset[str] = frozenset()  # child elements with which it is refused
+    refused_with: frozenset[str] = frozenset()  # child elements with which a setting is refused
     advice: str = ""  # the advice in the error, if it is not ``reason``
     is_warning: bool = False  # reported in a WARNING, not in the list of settings without effect
 

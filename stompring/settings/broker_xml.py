@@ -416,7 +416,7 @@ class _DocumentReader:
             known, node.value, text = self._value(f"<{name}>", node.line, rule.text, text)
             element.text = _canonical(node.value, text)
             if not known:
-                node.is_leaf = False  # the value is invalid
+                node.is_leaf = False  # excludes the invalid value from `leaves`
         return node
 
     def _read_children(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
@@ -1009,7 +1009,7 @@ class _CoreReader:
                 continue
             speaks_stomp |= isinstance(acceptor, StompAcceptor)
             self._ignore(node, "acceptor", parameters)
-            if acceptor.port:  # port 0 is any free one
+            if acceptor.port:  # port 0 stands for any free port
                 self._is_new(f"a listener on {acceptor.host}:{acceptor.port}", node)
             if not secure and not is_loopback(acceptor.host):
                 self._fault(
@@ -1150,7 +1150,7 @@ class _CoreReader:
         for text in _contradictions(values):
             self._fault(node, f"<replicated-log>: {text}")
         if "url" not in values or "stream" not in values:
-            return None  # there is a fault
+            return None  # the missing attribute is a fault already
         for each in FILES:
             if values.get(each) is not None:
                 values[each] = str(self._folder / values[each])
@@ -1208,7 +1208,7 @@ class Change(NamedTuple):
 
     what: str  # broker, address-setting, security-setting, broker-plugin, divert or queue
     name: str | None  # the match or the name; None for the broker
-    setting: str  # as in broker.xml
+    setting: str  # name of the setting in broker.xml
     before: object
     after: object
     restart: bool = False  # in effect after a restart only
@@ -1223,5 +1223,5 @@ class Reload:
     failed: list[str] = field(default_factory=list)  # changes that the broker could not apply
     refused: str | None = None  # the reason why the broker changed nothing
     changes: list[Change] = field(default_factory=list)  # the changed values
-    warnings: list[str] = field(default_factory=list)  # about the file
+    warnings: list[str] = field(default_factory=list)  # warnings about the file
     ignored: list[str] = field(default_factory=list)  # settings of Artemis without effect here

@@ -556,7 +556,7 @@ class TimeUnit(StrEnum):
 
     @property
     def milliseconds(self) -> int:
-        """Length of one unit."""
+        """Length of the unit in milliseconds."""
         return {"DAYS": 86_400_000, "HOURS": 3_600_000, "MINUTES": 60_000, "SECONDS": 1000}.get(self.value, 1)
 
 
@@ -1413,7 +1413,7 @@ class IgnoredSetting(NamedTuple):
     """A setting of Artemis that the file has and that has no effect here."""
 
     line: int
-    name: str  # journal-type; useEpoll of acceptor
+    name: str  # such as journal-type; useEpoll of acceptor
     reason: str
     is_warning: bool = False  # also one of the warnings of the file
 

@@ -78,7 +78,7 @@ class Lease:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _tag: str = ""
-    _renewed: float = 0.0  # time of the last renewal, by `clock`
+    _renewed: float = 0.0  # time of the last renewal, seconds of `clock`
     _lost: str | None = None
 
     def __post_init__(self) -> None:
@@ -165,7 +165,7 @@ class Lease:
         """Raise `LeaseLost` if another process may have taken over. Call this before each write."""
         with self._mutex:
             if self._lost is None and self.clock() - self._renewed > self._seconds:
-                self._renew()  # this process was paused
+                self._renew()  # necessary if this process was paused
             if self._lost is not None:
                 raise LeaseLost(self._lost)
 
@@ -605,8 +605,8 @@ class Maintenance:
     small_files: int | None  # compact a day or a view with more small files; None: no compaction
     hours: int | None  # vacuum files unreferenced for this time; None: no vacuum
     now: Callable[[], float] = time.monotonic
-    done: MaintenanceCounts = field(default_factory=MaintenanceCounts)  # by the last `run_due`
-    _looked: float | None = None  # time of the last vacuum, by `now`
+    done: MaintenanceCounts = field(default_factory=MaintenanceCounts)  # files of the last `run_due`
+    _looked: float | None = None  # time of the last vacuum, seconds of `now`
 
     def run_due(self) -> None:
         """Run the maintenance that is due. Raises `OSError` and delta-rs's exceptions; the tables stay consistent."""

@@ -196,7 +196,7 @@ class _PartSender:
     count: int  # messages sent, including those of earlier runs
 
     def __post_init__(self) -> None:
-        self._waiting: deque[tuple[int, int]] = deque()  # unconfirmed groups: last message, ``count`` then
+        self._waiting: deque[tuple[int, int]] = deque()  # by unconfirmed group: last message, ``count``
         self._began, self._begun_with = time.monotonic(), self.count
         self._checkpoint, self._checkpoint_at = self.count, self._began
         rate = self.rate

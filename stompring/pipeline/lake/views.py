@@ -650,7 +650,7 @@ class ViewDefinition(NamedTuple):
 
     name: str
     addresses: Sequence[str]
-    where: str | None = None  # a selector
+    where: str | None = None  # selector of messages; None: all messages
     headers: Sequence[Sequence[str]] = ()
     fields: Sequence[Mapping[str, Any]] = ()
     avro: str | None = None  # schema of Avro bodies; None: bodies are JSON
@@ -984,7 +984,7 @@ class Views:
         for view in self.materialized():
             try:
                 view.refresh()
-            except Exception as fault:  # the ingest of the messages has succeeded
+            except Exception as fault:  # must not fail the ingest, which has succeeded
                 log.warning("view %s: refresh failed: %s", view.name, fault)
 
 

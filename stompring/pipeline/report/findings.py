@@ -304,7 +304,7 @@ class AddressAdvice(NamedTuple):
 
 
 def address_advice(demand: MemoryDemand, unpaged: float) -> AddressAdvice:
-    """Return the advice for an address. ``unpaged``: per cent of the time without paging."""
+    """Return the advice for an address. ``unpaged``: requested per cent of the time without paging."""
     size, enough = weighted_quantile(demand.bytes, demand.seconds, (unpaged / 100, 1.0))
     least = max(1, min(size, int(demand.bytes.min())), enough // 1000)
     sizes = np.unique(np.append(candidates(least, max(least + 1, enough), POINTS), size))
@@ -372,7 +372,7 @@ class Coverage(NamedTuple):
 def coverage(
     traffic: Sequence[QueueTraffic], counted: Mapping[str, int], addresses: Mapping[str, str]
 ) -> Coverage:
-    """Compute the coverage. ``counted``: `EventCounts.counted`, of the same time as `QueueTraffic.counted`."""
+    """Compute the coverage. ``counted``: `EventCounts.counted`, for the same interval as `QueueTraffic.counted`."""
     known = {one.queue: one.counted for one in traffic}
     found = []
     for queue in sorted({*known, *counted}):
@@ -450,7 +450,7 @@ class Findings:
     evicted_steps: Mapping[str, Steps]
     counts: Counts
     deliveries: Mapping[str, int]
-    hot_steps: Mapping[str, Mapping[str, Any]]  # by kind of event, then by queue
+    hot_steps: Mapping[str, Mapping[str, Any]]  # numbers in each step, by kind of event and queue
     hottest: Sequence[HotMessage]
     rings: Sequence[RingAdvice]
     addresses: Sequence[AddressAdvice]

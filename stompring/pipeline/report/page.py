@@ -350,7 +350,7 @@ def coverage_note(found: Findings) -> str:
 
 
 def latency(found: Findings) -> Section:
-    """Return the section on times from send to acknowledge."""
+    """Return the section on the times from SEND to acknowledgement of messages."""
     ages, step = found.latencies, span_text(found.hours.seconds)
     addresses = addresses_of(found.sent, found.traffic)
     columns: Columns = {
@@ -642,7 +642,7 @@ def unread(found: Findings) -> Section:
 
 
 def drain(found: Findings) -> Section:
-    """Return the section on times to drain."""
+    """Return the section on the times that queues need to become empty."""
     some = [one for one in found.traffic if one.depth]
     # first the queues with the longest time to drain, last those with an unknown time
     some.sort(key=lambda one: (1.0 if math.isnan(one.drain) else -one.drain, -one.depth, one.queue))

@@ -255,7 +255,7 @@ def with_sample_times(frame: Any, sampled: Mapping[str, SampleTimes]) -> Any:
     return frame
 
 
-#: Maximum time between two samples of a queue while the broker runs.
+#: Maximum time (µs) between two samples of a queue while the broker runs.
 FULL_SAMPLE_INTERVAL = HOUR
 
 
@@ -487,7 +487,7 @@ def forward_filled(rows: Columns, grid: Grid) -> Any:
     return np.where(found[1] > 0, found[0], np.nan)
 
 
-#: Logarithmic bins of durations for each factor of e.
+#: Number of logarithmic bins of durations for each factor of e.
 BINS = 50
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
