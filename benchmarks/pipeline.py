@@ -158,7 +158,7 @@ class Read:
         self._spark, self._data, self._messages = spark, str(data), messages
 
     def work(self) -> dict[str, float]:
-        """Measure the seconds of each."""
+        """Measure the seconds of both reads."""
         ours = self._spark.read.format("stompring").load(self._data)
         ready = self._spark.read.format("ready").option("rows", self._messages).load(self._data)
         return {"read": timed(lambda: into_nothing(ours)), "ready": timed(lambda: into_nothing(ready))}
@@ -171,7 +171,7 @@ class IntoLake:
         self._spark, self._data, self._messages = spark, data, messages
 
     def work(self) -> dict[str, float]:
-        """Measure the seconds of each."""
+        """Measure the seconds of the ingest and of the scan."""
         where = self._data.parent / "lake"
         lake = Lake(str(where))
         lake.create()

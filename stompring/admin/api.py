@@ -161,7 +161,7 @@ class Query:
         return [value for key, value in self.pairs if key == name]
 
     def number(self, name: str, default: int, least: int, most: int | None = None) -> int:
-        """A whole number within its bounds. Raises 400."""
+        """A parameter with a whole number from ``least`` to ``most``. Raises 400."""
         text = self.text(name)
         if text is None:
             return default
@@ -179,7 +179,7 @@ class Query:
         return text
 
     def flag(self, name: str) -> bool:
-        """``true`` or ``false``, which is the default. Raises 400."""
+        """A parameter with ``true`` or ``false``, the default. Raises 400."""
         text = self.text(name)
         if text not in (None, "true", "false"):
             raise Problem(400, f"{name} must be true or false, not {text!r}", parameter=name)
@@ -277,7 +277,7 @@ Reader = Callable[[str, Any], Any]
 
 
 def text(name: str, value: Any) -> str:
-    """A string that UTF-8 can encode."""
+    """Check that a value is a string that UTF-8 can encode. Raises 400."""
     if not isinstance(value, str):
         raise invalid(name, f"must be a string, not {_shown(value)}")
     try:
@@ -288,19 +288,19 @@ def text(name: str, value: Any) -> str:
 
 
 def text_or_none(name: str, value: Any) -> str | None:
-    """A string or null."""
+    """Check that a value is a string or null."""
     return None if value is None else text(name, value)
 
 
 def flag(name: str, value: Any) -> bool:
-    """true or false."""
+    """Check that a value is true or false."""
     if not isinstance(value, bool):
         raise invalid(name, f"must be true or false, not {_shown(value)}")
     return value
 
 
 def number(least: int, name: str, value: Any) -> int:
-    """A whole number of at least ``least``, or -1 for \"not set\"."""
+    """Check that a value is a whole number of at least ``least``, or -1 for \"not set\"."""
     right = isinstance(value, int) and not isinstance(value, bool)
     if not right or value >= 1 << 63 or (value < least and value != -1):
         raise invalid(name, f"must be -1 or a whole number of at least {least}, not {_shown(value)}")
@@ -311,14 +311,14 @@ Word = TypeVar("Word", bound=StrEnum)
 
 
 def choice(kind: type[Word], name: str, value: Any) -> Word:
-    """One of a few words, in capitals."""
+    """Check that a value is a word of ``kind``, in capitals."""
     if value not in list(kind):
         raise invalid(name, f"must be {' or '.join(kind)}, not {_shown(value)}")
     return kind(value)
 
 
 def choices(kind: type[Word], name: str, value: Any) -> frozenset[Word]:
-    """A list of one or more of a few words."""
+    """Check that a value is a list of one or more words of ``kind``."""
     if not isinstance(value, list) or not value:
         raise invalid(name, f"must be a list of {' or '.join(kind)}, not {_shown(value)}")
     return frozenset(choice(kind, name, item) for item in value)
@@ -330,14 +330,14 @@ def read_fields(body: JsonObject, fields: Mapping[str, BodyField]) -> JsonObject
 
 
 def required(body: JsonObject, name: str) -> str:
-    """A required string. Raises 400."""
+    """A required string in a body. Raises 400."""
     if name not in body:
         raise invalid(name, "is missing")
     return text(name, body[name])
 
 
 def optional(body: JsonObject, name: str) -> str | None:
-    """An optional string. Raises 400."""
+    """An optional string in a body. Raises 400."""
     return text_or_none(name, body.get(name))
 
 
@@ -609,7 +609,7 @@ def view(thing: Thing, fields: Fields[Thing]) -> JsonObject:
 
 
 def paging(query: Query, size: int = PAGE_SIZE, most: int = MAX_PAGE_SIZE) -> tuple[int, int]:
-    """``page``, from 1, and ``size``. Raises 400."""
+    """The parameters ``page`` (from 1) and ``size``. Raises 400."""
     return query.number("page", 1, 1), query.number("size", size, 1, most)
 
 

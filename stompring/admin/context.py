@@ -268,11 +268,11 @@ class Reading(Protocol):
 
     @property
     def usage(self) -> float:
-        """The used share, 0 to 1."""
+        """Used share of the disk, 0 to 1."""
 
     @property
     def free(self) -> int:
-        """Free bytes."""
+        """Free bytes of the disk."""
 
 
 class DiskMonitor(Protocol):

@@ -76,48 +76,48 @@ def integer(
     null: bool = False,
     **more: Any,
 ) -> Field[Thing]:
-    """A whole number."""
+    """The schema of a whole number."""
     return typed(
         "integer", description, source, null, ({} if minimum is None else {"minimum": minimum}) | more
     )
 
 
 def number(description: str, source: Source[Thing] = "", *, null: bool = False) -> Field[Thing]:
-    """A number with a fraction, of at least 0."""
+    """The schema of a number with a fraction, of at least 0."""
     return typed("number", description, source, null, {"minimum": 0})
 
 
 def string(description: str, source: Source[Thing] = "", **more: Any) -> Field[Thing]:
-    """Text."""
+    """The schema of a text."""
     return typed("string", description, source, False, more)
 
 
 def string_or_null(description: str, source: Source[Thing] = "", **more: Any) -> Field[Thing]:
-    """Text, or null."""
+    """The schema of a text or null."""
     return typed("string", description, source, True, more)
 
 
 def boolean(description: str, source: Source[Thing] = "") -> Field[Thing]:
-    """true or false."""
+    """The schema of true or false."""
     return typed("boolean", description, source, False, {})
 
 
 def timestamp(description: str, source: Source[Thing] = "", *, null: bool = False) -> Field[Thing]:
-    """A point in time."""
+    """The schema of a time in epoch ms."""
     return integer(f"{description} Milliseconds since the epoch.", source, None, null=null)
 
 
 def keyword(
     values: type[StrEnum] | tuple[str, ...], description: str, source: Source[Thing] = ""
 ) -> Field[Thing]:
-    """One of a few words."""
+    """The schema of one of a few words."""
     return string(description, source, enum=[str(value) for value in values])
 
 
 def array(
     items: Schema | Component, description: str, source: Source[Thing] = "", **more: Any
 ) -> Field[Thing]:
-    """A list."""
+    """The schema of a list."""
     return Field({"type": "array", "items": items, "description": description, **more}, source)
 
 
@@ -126,7 +126,7 @@ def structure(
     description: str = "",
     required: tuple[str, ...] | None = None,
 ) -> Schema:
-    """A JSON object with only these members. All are required unless ``required`` names some."""
+    """The schema of an object with only these members. All are required unless ``required`` names some."""
     return {
         "type": "object",
         **({"description": description} if description else {}),
@@ -149,7 +149,7 @@ def nullable(fields: Fields[Thing]) -> Fields[Thing]:
 
 
 def page_of(item: Component) -> Component:
-    """One page of a list."""
+    """The schema of one page of a list."""
     properties: dict[str, Schema | Component] = {
         "data": array(item, "The items of this page."),
         "count": integer("Number of items on all pages."),

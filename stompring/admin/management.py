@@ -123,7 +123,7 @@ class Target:
         return json.loads(answer.body) if answer.body else None
 
     def all_of(self, operation: str, **members: object) -> Steps:
-        """All items of a list."""
+        """All items of the list that ``operation`` returns in pages."""
         items: list[Any] = []
         while True:
             page = yield from self.call(operation, **members, page=len(items) // 1000 + 1, size=1000)

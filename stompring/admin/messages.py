@@ -131,7 +131,7 @@ BODY_PIECE = 64 * 1024
 
 
 class BodyFormat(StrEnum):
-    """Format of bodies."""
+    """Format of the bodies of messages in an answer."""
 
     AUTO = "auto"
     TEXT = "text"

@@ -106,7 +106,7 @@ class Document:
         return {"$ref": f"#/components/{kind}/{name}"}
 
     def operation(self, route: Route) -> JsonObject:
-        """One method of one path."""
+        """The description of a route: one method of one path."""
         found: JsonObject = {"operationId": route.operation, "summary": route.summary}
         if not route.public:
             found["description"] = f"{route.description} Permissions: {route.permissions.text}.".lstrip()

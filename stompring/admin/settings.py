@@ -106,7 +106,7 @@ def origin_of(repository: SettingsRepository, address: str, setting: str) -> Ori
 
 
 def of_address(address: Address) -> Iterator[JsonObject]:
-    """The address-settings in force."""
+    """The address-settings in force, as JSON."""
     repository = services_of(address).directory.settings
     for row in options_of(AddressSettings):
         yield shown_setting(
@@ -146,7 +146,7 @@ INHERITED = {row.name: row.xml_name for row in options_of(AddressSettings)}
 
 
 def shown_setting(row: Option, value: Any, origin: Origin) -> JsonObject:
-    """One value as JSON."""
+    """One setting as JSON: its value, and the origin of the value."""
     if isinstance(value, tuple):
         value = [one.name if isinstance(one, PolicyUse) else one for one in value]
     return {

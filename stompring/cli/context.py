@@ -69,7 +69,7 @@ class Context(NamedTuple):
 
 
 def directory() -> Path:
-    """``$XDG_CONFIG_HOME/stompring``."""
+    """The directory of contexts.json: ``$XDG_CONFIG_HOME/stompring``."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config", "stompring")
 
 

@@ -143,7 +143,7 @@ def doctor(
 
 
 def examine(config: str | None, data: str | None) -> Findings:
-    """All findings, in their order."""
+    """Run all checks, and yield their findings in order."""
     yield from software()
     if config is None and not Path(DEFAULT).exists():
         file, data = str(shipped_file("config", "broker.xml")), data or str(state_directory())

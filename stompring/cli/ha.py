@@ -112,7 +112,7 @@ def reported() -> Iterator[None]:
 
 
 def opened(settings: ReplicatedLogSettings) -> closing[ReplicatedLog]:
-    """The log, not connected yet."""
+    """A context manager that yields the log, not connected yet, and closes it."""
     from stompring.replication import engines
 
     return closing(engines.open_log(settings))

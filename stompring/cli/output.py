@@ -36,7 +36,7 @@ Values = Mapping[str, Any]
 
 
 def without_none(fields: Values) -> JsonObject:
-    """The fields other than None."""
+    """The fields whose value is not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -152,7 +152,7 @@ class CommandFailed(click.ClickException):
 
 
 class Interrupted(CommandFailed):
-    """Ctrl-C."""
+    """Ctrl-C has ended the command."""
 
     def __init__(self, message: str = "interrupted") -> None:
         super().__init__(message, INTERRUPTED)
@@ -208,7 +208,7 @@ def reachable(host: str) -> str:
 
 
 def bytes_text(value: float) -> str:
-    """``1.5 MiB``; ``-`` for -1, which means no limit."""
+    """Format bytes: ``1.5 MiB``; ``-`` for -1, which means no limit."""
     if value < 0:
         return "-"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
@@ -219,7 +219,7 @@ def bytes_text(value: float) -> str:
 
 
 def count_text(value: float) -> str:
-    """``12,345``; beyond ten million ``12.3M``."""
+    """Format a count: ``12,345``; beyond ten million ``12.3M``."""
     if isinstance(value, float) and not value.is_integer() and abs(value) < 100:
         return f"{value:.1f}"
     if abs(value) >= 10_000_000:
@@ -230,18 +230,18 @@ def count_text(value: float) -> str:
 
 
 def counted(number: int, noun: str, show: Callable[[int], str] = count_text) -> str:
-    """``1 message``, ``12,345 messages``, ``2 addresses``."""
+    """Format a count with its noun: ``1 message``, ``12,345 messages``, ``2 addresses``."""
     plural = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{show(number)} {noun}{plural}"
 
 
 def rate_text(value: float) -> str:
-    """``12/s``."""
+    """Format a rate per second: ``12/s``."""
     return "0" if not value else f"{value:.1f}/s" if value < 10 else f"{count_text(round(value))}/s"
 
 
 def duration_text(milliseconds: float) -> str:
-    """``850ms``, ``12s``, ``3m 20s``, ``5h 10m``, ``2d 3h``; ``-`` for -1, which means not set."""
+    """Format a duration: ``850ms``, ``12s``, ``3m 20s``, ``5h 10m``, ``2d 3h``; ``-`` for -1, which means not set."""
     if milliseconds < 0:
         return "-"
     if milliseconds < 1000:
@@ -255,7 +255,7 @@ def duration_text(milliseconds: float) -> str:
 
 
 def time_text(milliseconds: float) -> str:
-    """A time in the local zone: ``2026-11-23 04:05:06``; ``-`` for 0, which means not set."""
+    """Format epoch ms in the local zone: ``2026-11-23 04:05:06``; ``-`` for 0, which means not set."""
     if milliseconds <= 0:
         return "-"
     try:
@@ -265,12 +265,12 @@ def time_text(milliseconds: float) -> str:
 
 
 def age_text(milliseconds: float) -> str:
-    """The age of a time in epoch ms; ``-`` for 0."""
+    """Format the age of a time in epoch ms; ``-`` for 0, which means not set."""
     return "-" if milliseconds <= 0 else duration_text(max(0, time.time() * 1000 - milliseconds))
 
 
 def plain_text(value: Any, comma: str = ",") -> str:
-    """A complete value for a pipe: as in JSON, text without quotes, empty for null."""
+    """Format a JSON value for a pipe: complete, a text without quotes, empty for null."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -281,7 +281,7 @@ def plain_text(value: Any, comma: str = ",") -> str:
 
 
 def human_text(value: Any) -> str:
-    """A value for people."""
+    """Format a JSON value for people: ``yes`` for true, ``-`` for null and for empty values."""
     if value in (None, "", []):
         return "-"
     if isinstance(value, bool):
@@ -292,7 +292,7 @@ def human_text(value: Any) -> str:
 
 
 def limit_text(value: Any) -> str:
-    """A limit; ``-`` for -1 or None, which mean no limit."""
+    """Format a limit; ``-`` for -1 or None, which mean no limit."""
     return "-" if value in (None, -1) else human_text(value)
 
 
@@ -591,7 +591,7 @@ class ProgressLine:
         self._length = 0
 
     def show(self, text: str) -> None:
-        """Replace the line."""
+        """Replace the text of the line."""
         if self._shown:
             line = one_line(text)[: shutil.get_terminal_size().columns - 1]
             sys.stderr.write(f"\r{line.ljust(self._length)}")

@@ -368,7 +368,7 @@ class DuplicateIds:
         self._prefixed = server.startswith("ActiveMQ-Artemis")
 
     def of(self, head: Head, body: bytes) -> bytes:
-        """The id of a message."""
+        """The duplicate id of a message."""
         headers = head.headers
         own = headers.get(DUPLICATE_ID)
         if own and self._keep:

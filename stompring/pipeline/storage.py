@@ -105,7 +105,7 @@ class S3Config:
 
     @lru_cache(maxsize=4)  # noqa: B019 - there is one configuration for each bucket
     def for_arrow(self) -> Any:
-        """Return the file system of Arrow."""
+        """Return Arrow's file system for S3."""
         scheme, _, host = (self.endpoint or "https://").partition("://")
         return fs.S3FileSystem(
             access_key=self.access_key,
@@ -377,7 +377,7 @@ class Folder:
 
     @property
     def system(self) -> Any:
-        """The file system of Arrow."""
+        """Arrow's file system for the directory."""
         return self._found[0]
 
     def path(self, name: str = "") -> str:

@@ -210,7 +210,7 @@ def prefixes(text: str) -> tuple[str, ...]:
 
 
 def protocols(text: str) -> tuple[str, ...]:
-    """``protocols``, a comma list."""
+    """The items of ``protocols``, a comma list."""
     listed = tuple(part.strip().upper() for part in text.split(","))
     if not PROTOCOLS.issuperset(listed):
         raise ValueError(f"must be a comma-separated list of {', '.join(sorted(PROTOCOLS))}")

@@ -55,7 +55,7 @@ class TypeMismatch(ValueError):
 
 
 def arrow_type(type_: Type) -> Any:
-    """Return the Arrow type."""
+    """Return the Arrow type of a column type."""
     if isinstance(type_, str):
         return SCALARS[type_][0]
     ((kind, inner),) = type_.items()

@@ -217,7 +217,7 @@ def depth(found: Findings) -> Section:
 
 
 def rates(found: Findings) -> Section:
-    """Return the section on rates."""
+    """Return the section on the rates of queues."""
     busy = greatest_queues(found.traffic, lambda one: one.added + one.out)
     seconds, lasted = step_durations(found), max((found.end - found.begin) / 1e6, 1.0)
     total = found.totals
@@ -350,7 +350,7 @@ def coverage_note(found: Findings) -> str:
 
 
 def latency(found: Findings) -> Section:
-    """Return the section on the times from SEND to acknowledgement of messages."""
+    """Return the section on the times from the SEND of messages to their acknowledgement."""
     ages, step = found.latencies, span_text(found.hours.seconds)
     addresses = addresses_of(found.sent, found.traffic)
     columns: Columns = {

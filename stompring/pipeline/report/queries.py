@@ -430,7 +430,7 @@ class Traffic:
         return {name: self._grid.filled(found["step"], found[name]) for name in COUNTERS}
 
     def series(self, queues: Iterable[str]) -> dict[str, Series]:
-        """Return the series of some queues."""
+        """Return the `Series` of each of ``queues``, by name."""
         found = self._rows(F.col("queue").isin(sorted(set(queues))), F.col("queue").alias("name"))
         return {
             queue: Series(*(self._line(name, found, rows) for name in Series._fields))
