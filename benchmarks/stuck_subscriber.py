@@ -35,8 +35,8 @@ MEMORY = "16MB"
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One phase: deliveries to the others and processor seconds of the broker, per second; and the number of paged
-    messages at the end."""
+    """One phase: deliveries to the other subscribers per second, processor seconds of the broker per second, and the
+    number of paged messages at the end."""
 
     name: str
     seconds: float

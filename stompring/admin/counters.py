@@ -78,12 +78,12 @@ def of_part(part: str, null: str, *counters: Counter[Any]) -> Counters[Any]:
 
 
 def help_text(*counters: Counter[Any]) -> str:
-    """HELP of the family of these counters: the meaning, and the names in JSON."""
+    """The text of HELP for a metric with these counters: its meaning, and the names of the counters in JSON."""
     return f"{counters[0].help} JSON: {', '.join(counter.json for counter in counters)}."
 
 
 def families_of(thing: Thing, counters: Iterable[Counter[Thing]]) -> Iterator[Metric]:
-    """The families of the counters of one thing that have a value."""
+    """Yield the metrics of one thing, without counters that have no value."""
     for metric, alike in groupby(counters, key=attrgetter("metric")):
         group = list(alike)
         kind = CounterMetricFamily if metric.endswith("_total") else GaugeMetricFamily

@@ -90,7 +90,7 @@ class RequestLog:
         self._login_failed = login
 
     def write(self, answer: Answer) -> None:
-        """Write the line, at the first call only. For a read only if it was rejected with 401 or 403."""
+        """Write the log line, at the first call only. A read has no line unless it was rejected with 401 or 403."""
         if self._written or (
             self._method in READ_METHODS and not self._login_failed and answer.status != 403
         ):

@@ -68,11 +68,11 @@ DISK_UNIT = 10_000
 
 
 class OldestUnsettled(NamedTuple):
-    """The oldest unsettled message of a consumer, and the consumer's rejections, whose number rises if it is active."""
+    """The oldest unsettled message of a consumer, and its number of rejections. An active consumer changes either."""
 
     message: bytes
     rejected: int  # messages that the consumer has rejected so far
-    since: int  # second of the first check
+    since: int  # second of the first check with these values
 
 
 class Sampled(Protocol):

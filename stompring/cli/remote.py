@@ -108,7 +108,7 @@ def list_options(key: str) -> Any:
 def list_command(
     group: click.Group, kind: str, key: str, columns: Sequence[Column], empty: str | None = None
 ) -> Callable[[Callable[[], None]], click.Command]:
-    """Add the command ``list`` for the list at ``kind`` of the API to a group. The function only has the help text."""
+    """Add the command ``list`` for the list at ``kind`` of the API to a group. The decorated function has the help."""
 
     def decorate(described: Callable[[], None]) -> click.Command:
         def called(listing: Listing = list_options(key), remote: Remote = running) -> None:
@@ -123,7 +123,7 @@ def list_command(
 def for_each(
     group: click.Group, names: Any, question: Callable[..., str] | None = None
 ) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a function of a ``remote`` and a ``name`` a command for several names, until the first failure.
+    """Make a function of ``remote`` and ``name`` a command that calls it for several names, until the first failure.
 
     ``names`` is the argument. The command asks all questions before the first call; ``--yes`` answers them. The error
     lists the names that were not tried.

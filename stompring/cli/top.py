@@ -55,7 +55,7 @@ HEAD_LINES, FOOT_LINES = 7, 2
 
 
 class View(NamedTuple):
-    """A table: list in the API, field with the name of a row, field of the trend, and sort fields by key."""
+    """A table: its list in the API, the field with a row's name, the field of the trend, and the sort fields by key."""
 
     path: str
     key: str

@@ -553,7 +553,7 @@ SETTINGS: Settings = {
     "spark.python.authenticate.socketTimeout": "2m",  # by default 15 s, which a loaded machine exceeds
 }
 
-#: Setting of Spark: the number of files above which a job lists them, with a task for each of them.
+#: Setting of Spark: number of files of a query above which Spark looks them up in a job, with a task for each file.
 LOOKUP_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 #: Settings for one machine: ports are open for this machine only, and its files are listed faster than tasks start.
@@ -664,7 +664,7 @@ def json_rows(frame: Any) -> Iterator[str]:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value with all rows in it as dictionaries."""
+    """Return a value in which all of Spark's rows are dictionaries."""
     from pyspark.sql import Row
 
     value = value.asDict() if isinstance(value, Row) else value

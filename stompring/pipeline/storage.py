@@ -217,7 +217,7 @@ class ObjectStore:
                 yield Entry(one["path"][len(self._prefix) :].lstrip("/"), one["size"])
 
     def read(self, name: str) -> tuple[bytes, str]:
-        """Return the contents of an object and the tag of its version. `FileNotFoundError`: it does not exist."""
+        """Return contents and version tag of an object. Raises `FileNotFoundError` if the object does not exist."""
         with self._faults(name):
             result = self._store.get(self._key(name))
             return bytes(result.bytes()), str(result.meta["e_tag"])

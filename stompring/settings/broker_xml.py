@@ -963,7 +963,7 @@ class _CoreReader:
         self._ignored += (IgnoredSetting(node.line, f"{key} of {what}", reason) for key, reason in parameters)
 
     def _bridge(self, bridge: Node, name: str, connectors: list[Connector]) -> Iterator[BridgeConfiguration]:
-        """The bridge; no bridge after some faults."""
+        """Yield the bridge, or nothing after a fault that prevents it."""
         values = bridge.leaves()
         if "queue_name" not in values and bridge.first("queue-name") is None:
             self._fault(bridge, f"bridge '{name}' has no <queue-name>, the queue whose messages it forwards")

@@ -174,7 +174,7 @@ def _nats_url(text: str, scheme: str) -> str:
 
 
 def shown_url(text: str) -> str:
-    """The text with stars for a user and password in it, for faults about it."""
+    """The URL with stars in place of its user and password, for faults about the URL."""
     return _SECRET_VALUE.sub(r"\1***", _USER.sub("***@", text))
 
 

@@ -195,7 +195,7 @@ class Table:
             sync_path(log)
 
     def actions(self, version: int | None = None) -> Any:
-        """Return the log's entries of the table's files, as an Arrow table."""
+        """Return the entries of the Delta log about the table's files, as an Arrow table."""
         return pa.table(self.open(version).get_add_actions(flatten=True))
 
     # ---- reading

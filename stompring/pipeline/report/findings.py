@@ -593,7 +593,7 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
         return found
 
 
-#: Kinds of plots with a line for each queue, and the weight by which they select queues.
+#: Kinds of plots with lines for single queues, and the weight of queues: those with the greatest weight get lines.
 WEIGHTS: Mapping[str, Callable[[QueueTraffic], float]] = {
     "depth": attrgetter("most"),
     "added": attrgetter("added"),

@@ -166,7 +166,7 @@ LOG_SCALE_RATIO = 50.0
 #: Colours that the page replaces by its own.
 INK_COLOUR, GRID_COLOUR = "#010203", "#040506"
 
-#: Formats of the text at the end of a time axis, which completes its labels.
+#: Formats of the text at the end of a time axis, which completes the labels of the ticks.
 OFFSET_FORMATS = ["", "%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d %H:%M"]
 
 SETTINGS = {
