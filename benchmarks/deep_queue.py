@@ -82,7 +82,7 @@ def _line(title: str, step: Step) -> str:
 
 
 def leftover(broker: Broker) -> tuple[int, int]:
-    """Return bytes on disk and the number of page files when they are deleted, at the latest after `GONE_SECONDS`."""
+    """Wait until the page files are deleted, at most `GONE_SECONDS`. Returns bytes on disk and number of page files."""
     deadline = time.monotonic() + GONE_SECONDS
     while True:
         pages = len(disk.files(broker.data / "paging", "*.page")) if isinstance(broker, Stompring) else 0

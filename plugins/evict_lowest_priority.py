@@ -16,7 +16,7 @@ from stompring.policy import (
     parameter,
 )
 
-#: Evictions for one new message that free no memory, because a consumer of another queue has the message.
+#: Maximum number of evictions for one new message that free no memory, because a consumer has the evicted message.
 MAX_INEFFECTIVE = 16
 
 

@@ -100,7 +100,7 @@ NAMES = "name[]"
 
 
 class Families(Collector):
-    """The versions of this process, and the families that a function yields, for prometheus_client."""
+    """A collector for prometheus_client: the versions of this process, and the metrics that a function yields."""
 
     def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
         self._families = families

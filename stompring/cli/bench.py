@@ -478,7 +478,7 @@ def _consume(pipe: Pipe, endpoint: Endpoint, plan: Plan, case: Case, run: int) -
 
 
 def _receive(pipe: Pipe, connection: Connection, mode: str, run: int, alone: bool) -> Counts:
-    """Receive until `IDLE` seconds after the last message; if no other consumer shares them, until all have arrived."""
+    """Receive until `IDLE` seconds after the last message, or, if ``alone`` at its queue, until all have arrived."""
     unpack, length = STAMP.unpack_from, STAMP.size
     begin_ns, times, counts = sys.maxsize, array("q"), Counts()
     cpu, finished, last = 0.0, False, time.monotonic()

@@ -40,7 +40,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 class Instance(NamedTuple):
-    """The instance to create. ``certificate`` and ``key`` are files of the user; ``tls`` without them: a new one."""
+    """The instance to create. ``certificate`` and ``key`` are files of the user. ``tls`` without these: a new one."""
 
     directory: Path
     name: str

@@ -139,7 +139,7 @@ def _entries(
     return tails, messages[order], rows_at(entries, order)
 
 
-#: The fields of `TRAITS`.
+#: The lengths of a message's traits: the fields of `TRAITS`.
 TRAIT_LENGTHS = layout(TRAITS, "block", "destination", "user", "origin", "group")
 
 #: The outcome of a message in a queue. ``taken``: 1 if a consumer acknowledged the message as soon as it was enqueued.

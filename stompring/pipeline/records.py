@@ -209,7 +209,7 @@ class Records:
         self._place(*_sorted_bounds([outside, np.array(parts, np.int64).reshape(-1, 2)]).T)
 
     def _unwrap_scoped(self) -> None:
-        """Replace scoped records for readers by their contents, and drop those for restarts of the broker."""
+        """Replace each scoped record for readers by its contents; drop scoped records for restarts of the broker."""
         selected = self.kinds == int(Kind.SCOPED)
         if not selected.any():
             return

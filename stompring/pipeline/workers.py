@@ -59,7 +59,7 @@ reports_errors = error_reporting()
 
 
 def defers_errors(function: Callable[P, Any]) -> Callable[P, Any]:
-    """Decorate ``streamReader``: in a worker it does not raise an expected error, but its reader's methods raise it.
+    """Decorate ``streamReader``: in a worker, if an expected error occurs, it returns a reader whose methods raise it.
 
     Spark 4.3 hides an error of ``streamReader`` itself behind an error of its own.
     """

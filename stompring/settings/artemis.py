@@ -41,7 +41,7 @@ class Row(NamedTuple):
     """A setting that is not supported."""
 
     support: Support
-    reason: str = ""  # why the setting has no effect, or the advice in the error; empty: remove it
+    reason: str = ""  # why the setting has no effect, or the advice in its error (empty: to remove it)
     neutral: str = ""  # values, as a regular expression, with which a refused setting has no effect
     refused_with: frozenset[str] = frozenset()  # child elements with which a setting is refused
     advice: str = ""  # the advice in the error, if it is not ``reason``

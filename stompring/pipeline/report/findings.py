@@ -459,7 +459,7 @@ class Findings:
     coverage: Coverage | None = None  # None: no samples
     comparison: Comparison | None = None
     consumer_counts: Sequence[ConsumerCount] = ()
-    consumer_total: int = 0  # number of all consumers; `consumer_counts` has the first
+    consumer_total: int = 0  # number of all consumers; `consumer_counts` has only the first ones
     consumer_acknowledged: int = 0  # messages that all consumers acknowledged
     stays: Mapping[tuple[str, str], Durations] = field(default_factory=dict)  # by queue and consumer
     tail: float = 0.0  # seconds at the end of the period, for current rates

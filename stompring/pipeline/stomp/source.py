@@ -510,7 +510,7 @@ class Receiver:
             self._changed.notify_all()
 
     def _wait_for_space(self) -> bool:
-        """Wait up to `POLL_SECONDS`, because of heart-beats, until the spool is not full. Returns whether to write."""
+        """Wait until the spool is not full, at most `POLL_SECONDS` because of heart-beats. Returns whether to write."""
         with self._changed:
             space = self._changed.wait_for(lambda: self._stopped or not self._is_full(), POLL_SECONDS)
             return space and not self._stopped
