@@ -139,7 +139,7 @@ class RetroactiveMessages:
                 self._broker.background.run(queue.trim(), queue)
 
     def add(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
-        """Retain a copy of a message, from ``due`` on if that is given."""
+        """Retain a copy of a message, which becomes due at ``due`` (epoch ms) if that is given."""
         wanted = message.traits.routing_type
         shared = self._shared_traits(message.traits)
         traits = shared.with_block(shared.block + b"_AMQ_ORIG_MESSAGE_ID:%d\n" % message.number)
@@ -157,7 +157,7 @@ class RetroactiveMessages:
         cached = self._cached
         if cached is None or cached[0] is not traits:
             block = traits.block
-            # a copy of a copy keeps the first origin, which tells its receivers more
+            # do not change the origin in a copy of a copy: the first origin tells receivers more
             if b"\n_AMQ_ORIG_ADDRESS:" not in block:
                 address = (b"_AMQ_ORIG_ADDRESS", self._address.name.encode())
                 block += header_lines((address, (b"_AMQ_ORIG_REASON", RETROACTIVE.encode())))
@@ -175,16 +175,15 @@ PRINTED_CHARACTERS = 80
 
 
 class DuplicateIds:
-    """The latest ids of one address, at most ``size``, each with or without a copy in the store (persisted).
-
-    ``forgotten`` counts the persisted ids that were dropped: the store drops as many of its oldest ids.
+    """The latest ids of one address, at most ``size``. An id is *persisted* if the store has it, too. ``forgotten``
+    counts the persisted ids that were dropped: the store then drops as many of its oldest ids.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.forgotten = 0
         self.next_log = 0  # earliest time of the next log line (ms of the steady clock)
-        self._known: dict[bytes, bool] = {}  # whether it is persisted
+        self._known: dict[bytes, bool] = {}  # whether each id is persisted, the oldest id first
         self._order: deque[bytes] = deque()
 
     def __contains__(self, identifier: bytes) -> bool:
@@ -248,7 +247,7 @@ def is_persisted(address: Address, durable: bool) -> bool:
 
 def add_id(address: Address, identifier: bytes, *, persisted: bool) -> None:
     """Add the id of a routed message, and store it if ``persisted``."""
-    if address.deleted:  # during routing, with its ids
+    if address.deleted:  # routing the message has deleted the address, and its ids
         return
     known = address.duplicates
     if known is None:
@@ -307,7 +306,7 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 class AnycastGroup:
     """The anycast queues of one address. Each message goes to one of them, round robin."""
 
-    owner: Address  # has the round-robin index: groups are replaced when queues change
+    owner: Address  # has the round-robin index, because groups are built again when queues change
     queues: list[Queue]
 
     def choose(self, message: Message) -> Queue | None:
@@ -383,7 +382,7 @@ class Address(AddressBase):
         self.queues: dict[str, Queue] = {}
         self.diverts: tuple[Copier, ...] = ()  # diverts that copy its messages
         self.retroactive: RetroactiveMessages | None = None  # its last messages, for new queues
-        self.copied: bool  # has diverts or retroactive messages
+        self.copied: bool  # whether diverts or retroactive messages copy its messages
         self.auto_created = False
         self.configured = False
         self.deleted = False
@@ -402,7 +401,7 @@ class Address(AddressBase):
         self.stamp = 0  # incremented with each change of queues or permissions: outdates plans of SENDs
         self.generation = -1  # `AddressServices.generation` of the bindings
         self._logged_full = False
-        self._watching = False  # was full or pages: `release` checks whether that ends
+        self._watching = False  # the address was full or in page mode: `release` checks whether it still is
         self._logged_pages_full = False
         self._unbind()
         self.apply(settings)
@@ -426,7 +425,7 @@ class Address(AddressBase):
     # ---- memory
 
     def occupy(self, size: int, messages: int = 1) -> None:
-        """Count ``size`` bytes of ``messages`` that entered a first queue; 0 messages: one entered a further queue."""
+        """Count ``size`` bytes and ``messages`` messages that entered a queue; 0: a counted one is in another queue."""
         limit, memory = self.memory_limit, self.memory
         limit.bytes += size
         limit.messages += messages
@@ -440,7 +439,7 @@ class Address(AddressBase):
             memory.review()
 
     def release(self, size: int, messages: int = 1) -> None:
-        """Subtract ``size`` bytes of ``messages`` that left their last queue; 0 messages: one left another queue."""
+        """Subtract ``size`` bytes and ``messages`` messages that left a queue. 0: another queue holds the message."""
         limit, memory = self.memory_limit, self.memory
         limit.bytes -= size
         limit.messages -= messages
@@ -513,7 +512,7 @@ class Address(AddressBase):
     def block(self, limit: MemoryLimit | None) -> None:
         """Count a producer that waits for ``limit`` (None: for a policy). Logged once until the address is not full."""
         self.blocked_producers += 1
-        if limit in (self.memory_limit, self.memory):  # the store and the disk have log lines of their own
+        if limit in (self.memory_limit, self.memory):  # the store and the disk monitor log their own limits
             self.log_full("producers are blocked")
 
     def _no_longer_full(self) -> None:
@@ -557,11 +556,11 @@ class Address(AddressBase):
             self.broker.generation += 1
 
     def _unbind(self) -> None:
-        """Drop the bindings until the next message: without them a deleted queue is freed at once."""
+        """Drop the bindings until the next message, so that they do not keep a deleted queue in memory."""
         self.generation = -1
         self._anycast: list[AnycastGroup] = []
         self._multicast: list[Queue] = []
-        self.reaches_all: list[Queue] | None = None  # the queues of all messages, if these are the same
+        self.reaches_all: list[Queue] | None = None  # the queues of every message; None: they differ
         self.not_for_all = ANYCAST  # messages with this routing type do not use ``reaches_all``
 
     def rebind(self) -> None:
@@ -582,7 +581,7 @@ class Address(AddressBase):
         self.reaches_all = reached if alike and all(queue.accepts is None for queue in reached) else None
 
     def growth(self, count: int) -> int:
-        """Return by how many messages ``count`` more can grow the address at most: a full ring evicts one for each."""
+        """Return by how many messages at most ``count`` sends grow the address: full rings evict as many as enter."""
         if self.generation != self.broker.generation:
             self.rebind()
         queues = {*self._multicast, *(queue for group in self._anycast for queue in group.queues)}
@@ -666,7 +665,7 @@ def resume_paging(address: Address, pages: Pages) -> None:
     broker, opened = address.broker, address.pages
     areas = broker.areas
     assert areas is not None and broker.paging is not None
-    if opened is not None and opened is not pages:  # messages recovered to memory have filled the address
+    if opened is not None and opened is not pages:  # it pages already: recovered messages have filled it
         areas.closed(opened)
         broker.paging.close(opened)
     address.begin_paging(pages)
@@ -675,7 +674,7 @@ def resume_paging(address: Address, pages: Pages) -> None:
     areas.adopt(pages)
     for queue in map(as_queue, list(pages.cursors)):
         if queue.attributes.ring_counts_paged:
-            sum(queue.trim())  # requeued deliveries and later messages together may exceed the ring
+            sum(queue.trim())  # requeued deliveries may exceed the ring together with later messages
 
 
 def leave_if_empty(of: AddressBase) -> None:
@@ -713,11 +712,11 @@ def distribute(
     members = []
     for queue in queues:
         dispatcher, ready = queue.dispatcher, queue.ready
-        # without free memory, only deliveries that settle at once bypass the page
+        # without free memory, a message bypasses the page only if its delivery also settles it
         may_wait = bool(ready) and (ready[0].settles_on_delivery or areas.free_memory(0))
         if (
             unwritten and ready and may_wait and not dispatcher.blocks and not dispatcher.count
-        ):  # the fast path of a queue that keeps up
+        ):  # the fast path of a queue whose consumers keep up
             queue.messages_added += 1
             consumer = ready[0] if len(ready) == 1 else dispatcher.next_consumer()
             consumer.deliver_message(message)
@@ -772,7 +771,7 @@ def _page(areas: PagedQueues, pages: Pages, message: Message, members: Sequence[
 
 
 def as_address(address: AddressBase) -> Address:
-    """Return an address with its full type: messages and pages only know its base."""
+    """Return an address with its full type: messages and pages have only its base type `AddressBase`."""
     assert isinstance(address, Address)
     return address
 
@@ -822,7 +821,7 @@ class Paging(Protocol):
     """
 
     gathering: bool
-    gathered: list[Any]  # pages with gathered messages
+    gathered: list[Any]  # pages with gathered messages that are not written yet
 
     def write_gathered(self) -> None:
         """Append the gathered messages to their pages."""
@@ -848,10 +847,10 @@ class PagedQueues(Protocol):
         """Return the cursor of a queue in ``pages``. Creates the paged queue if the queue has none."""
 
     def paged(self, pages: Pages, position: Position, expires: int, due: int) -> None:
-        """Watch the expiry and due time (epoch ms, 0 for none) of a paged message."""
+        """Expire a paged message, or make it due, at these times (epoch ms, 0 for none)."""
 
     def adopt(self, pages: Pages) -> None:
-        """Watch the times of pages recovered at the start, and serve their queues."""
+        """Serve the queues of pages that were recovered, and watch the expiry and due times of their messages."""
 
     def closed(self, pages: Pages) -> None:
         """Drop the pages of an address that has left page mode."""
@@ -872,7 +871,7 @@ class Policies(Protocol):
         """Number of calls longer than `SLOW_HOOK`, by policy and hook."""
 
     def names_for(self, address: Address) -> list[str]:
-        """Names of the policies of an address that are not built in, in the order of their calls."""
+        """Return the names of the policies of an address, without built-in policies, in the order of their calls."""
 
     def hooks_for(self, address: Address) -> Hooks:
         """Return the hooks of an address for its settings."""
@@ -923,7 +922,7 @@ class AddressServices(QueueServices):
         self.notifications = Notifications(lambda: self.configuration, self.clock)
 
     def write_gathered(self) -> None:
-        """Append the gathered messages to their pages, before later changes."""
+        """Append the gathered messages to their pages. Called before changes that must follow these messages."""
         paging = self.paging
         if paging is not None and paging.gathered:
             paging.write_gathered()

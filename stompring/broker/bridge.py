@@ -82,7 +82,7 @@ class ForwardEncoder:
             self._id_prefix = b"%b:%b-%d-" % (DUPLICATE_ID, bridge.identity, queue.number)
         self._forwarding_address = configuration.forwarding_address
         self._transformer_configuration = configuration.transformer
-        self._transformers: dict[str, Transformer | None] = {}  # by address
+        self._transformers: dict[str, Transformer | None] = {}  # transformers by address
         self._relative_expiry = server.startswith("RabbitMQ")  # a TTL in the header `expiration`
 
     def frame(self, message: Message) -> bytes | None:
@@ -184,14 +184,14 @@ class BridgeWorker:
 
     def __init__(self, bridge: Bridge) -> None:
         self.in_flight_bytes = 0
-        self.remote = ""  # host and port of the present or last connector
+        self.remote = ""  # host and port of the current connector, or else of the last one
         self.server = ""  # header ``server`` of the remote broker
         self._connection: RemoteConnection | None = None
-        self._connector = 0  # index
+        self._connector = 0  # index of the current connector
         self._consumer: BridgeConsumer | None = None
         self._encoder: ForwardEncoder | None = None
         self._writable = True
-        self._probes = 0  # messages to send one by one, because one of them was rejected
+        self._probes = 0  # number of messages to send one by one, because one of them was rejected
         self._was_connected = False
         self._failures = 0  # failures since a connection worked, for the delay
         self._attempts = 0  # attempts since the last connection, for the limits
@@ -271,7 +271,7 @@ class BridgeWorker:
         return True
 
     def retry_delay(self) -> int:
-        """Return the milliseconds until the next attempt to connect."""
+        """Return the delay in milliseconds before the next attempt to connect."""
         configuration = self.bridge.configuration
         exponent = min(max(self._failures, 1) - 1, 64)  # prevents an overflow of the float
         delay = configuration.retry_interval * configuration.retry_interval_multiplier**exponent
@@ -379,8 +379,8 @@ class BridgeWorker:
     ) -> None:
         """Reconnect after a connection was lost or could not be opened.
 
-        ``rejected``: another connector would not help, as after an ERROR, a deleted queue or slow-consumer-policy.
-        ``ref`` is the rejected message, ``failed`` whether its delivery counts as failed.
+        ``rejected``: the worker does not try another connector, which would fail too (ERROR, deleted queue,
+        slow-consumer-policy). ``ref`` is the rejected message, ``failed`` whether its delivery counts as failed.
         """
         connected = self._consumer is not None
         lasted = self.bridge.broker.clock.steady.now - self._connected_at
@@ -503,7 +503,7 @@ def has_dead_letters(queue: Queue) -> bool:
 
 
 class Bridge:
-    """One ``<bridge>``: a queue, and workers that forward its messages. All counters count since its creation."""
+    """One ``<bridge>``: a queue, and workers that forward its messages. All counters start at 0 with this object."""
 
     def __init__(
         self, broker: Services, configuration: BridgeConfiguration, identity: bytes, connect: Connect
@@ -517,7 +517,7 @@ class Bridge:
         self.messages_discarded = 0  # dropped by the transformer
         self.errors = 0  # ERROR frames of the remote broker
         self.connections = 0  # working connections so far
-        self._stopping = 0  # workers
+        self._stopping = 0  # number of workers that are stopping
         self._start_again = False
         self.broker = broker
         self.configuration = configuration
@@ -628,7 +628,7 @@ class Bridge:
     # ---- reports of workers
 
     def report(self, fault: str) -> None:
-        """Log a fault, each one once until a connection works."""
+        """Log a fault. The same text is logged once until a connection works."""
         self.last_error, self.last_error_time = fault, self.broker.clock.now
         if fault in self.reported:
             return
@@ -721,7 +721,7 @@ class Bridges:
         return texts
 
     def compare(self, wanted: Mapping[str, BridgeConfiguration]) -> list[str]:
-        """Return the texts of `apply` without a change."""
+        """Return the texts that `apply` would return. Changes nothing."""
         known = self.by_name
         added = [f"bridge {name} added" for name in wanted if name not in known]
         changed = [

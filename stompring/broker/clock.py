@@ -73,15 +73,14 @@ NOTICED = 1000
 
 @mypyc_attr(native_class=False)
 class FromNow(int):
-    """A due time (epoch ms) from a delay. The message is due after the delay, even if the wall clock is set.
-
-    ``steady`` is the due time on the steady clock. The number itself is right unless the wall clock is set.
+    """A due time (epoch ms) from a delay. The message is due after the delay, even if the wall clock is set. ``steady``
+    is the due time on the steady clock. The int is the one on the wall clock, and wrong if that is set later.
     """
 
     steady: int
 
 
-#: A due time: `FromNow`, or epoch ms as an int. Declared as int, compiled code would convert `FromNow` to a plain int.
+#: A due time: `FromNow`, or epoch ms as an int. If this type were int, compiled code would convert `FromNow` to int.
 Due = Any
 
 
@@ -130,7 +129,7 @@ class Clock:
 
 
 class SteadyClock(Clock):
-    """The steady clock of a reactor with two clocks, in milliseconds since a fixed moment, read with the wall clock."""
+    """The steady clock of a reactor with two clocks: milliseconds since a fixed moment, read with the wall clock."""
 
     def __init__(self, base: Clock) -> None:
         self._base = base
@@ -147,7 +146,7 @@ class LocalZone(tzinfo):
     """The local time zone of the C library (``TZ`` or /etc/localtime)."""
 
     def utcoffset(self, moment: datetime | None) -> timedelta | None:
-        """See tzinfo; ``fold`` distinguishes the two passes of a repeated hour."""
+        """Implements tzinfo; ``fold`` distinguishes the two passes of a repeated hour."""
         return None if moment is None else moment.replace(tzinfo=None).astimezone().utcoffset()
 
     def dst(self, moment: datetime | None) -> timedelta | None:
@@ -183,15 +182,15 @@ Job = Iterator[object]
 
 
 class Background:
-    """The jobs of one broker. ``now`` is a clock that only goes forward, in seconds."""
+    """The background jobs of one broker. ``now`` returns seconds and never goes backward."""
 
     def __init__(self, clock: Clock, now: Seconds) -> None:
         self.now = now
         self.least = LEAST
         self._clock = clock
-        self._lines: OrderedDict[object, deque[Job]] = OrderedDict()  # by key, the next to run first
+        self._lines: OrderedDict[object, deque[Job]] = OrderedDict()  # by key; the key to run next is first
         self._called = False
-        self._steps = 0  # in this iteration of the reactor, up to ``least``
+        self._steps = 0  # number of steps in this iteration of the reactor that did not read the clock
         self._end = 0.0
 
     def __len__(self) -> int:
@@ -203,7 +202,7 @@ class Background:
         return key in self._lines
 
     def run(self, job: Job, key: object = None) -> None:
-        """Run ``job``: now until the time slice ends, the rest later. Exceptions of the first part are raised."""
+        """Run ``job``: a first part at once, the rest in later time slices. Raises the exceptions of the first part."""
         if key is None:
             key = job
         line = self._lines.get(key)
@@ -223,7 +222,7 @@ class Background:
         self.run(_then(call), key)
 
     def discard(self, things: list[Any]) -> None:
-        """Free many objects in slices, by emptying ``things``, which has the last references to them."""
+        """Free many objects in time slices. Empties ``things``, which must have the last references to them."""
         self.run(_let_go(things))
 
     def abandon(self) -> None:
@@ -234,7 +233,7 @@ class Background:
         """Run all remaining jobs for at most ``seconds``: the broker stops."""
         end = self.now() + seconds
         while self._lines and self.now() < end:
-            self._go_on(self._next_key())  # one may wait for another
+            self._go_on(self._next_key())  # run jobs of all keys, because one job may wait for another
 
     def _next_key(self) -> object:
         """Return the next key, and move it to the end of the order."""
@@ -252,7 +251,7 @@ class Background:
             self._steps += 1
             if self._steps == self.least:
                 self._end = self.now() + SLICE
-                self._call()  # resets the count in the next iteration
+                self._call()  # the call resets the count in the next iteration
             return True
         return self.now() < self._end
 
@@ -302,21 +301,20 @@ def _let_go(things: list[Any]) -> Job:
         yield None
 
 
-#: Shortest and longest time slice, in seconds, for the delivery of backlogs of all queues in one iteration of the
-#: reactor.
+#: Shortest and longest time slice per iteration of the reactor, in seconds: for backlogs, shared by all queues.
 DELIVERY_SLICE, LONGEST_DELIVERY_SLICE = 0.0005, 0.005
 
-#: Shortest time slice, in seconds, for long frames of all connections in one iteration of the reactor.
+#: Shortest time slice per iteration of the reactor, in seconds: for long frames, shared by all connections.
 FRAME_SLICE = 0.001
 
-#: Length of a slice as a fraction of the time of all other work since the last slice, within the two limits.
+#: Part of the reactor's time that a slice may take: of the time of all other work since the previous slice.
 DELIVERY_SHARE = 0.1
 
 #: Deliveries of one queue between two readings of the clock; a shorter backlog is always delivered at once.
 DELIVERIES = 16
 
-#: Deliveries for each call while a queue waits for its next slice: two, so that a backlog shrinks even if each call
-#: adds a message.
+#: Deliveries of one call while a queue waits for its next slice. If each call adds a message, the backlog still
+#: shrinks.
 DELIVERIES_BETWEEN = 2
 
 
@@ -422,7 +420,7 @@ class Recurrence:
         """Return the next cron time after ``now`` (epoch ms), None if there is none."""
         assert self.cron is not None
         try:
-            # a zone with its changes of summer time: no cron time is skipped or doubled
+            # in a time zone with summer time, so that no cron time is skipped or doubled when the clocks change
             following = next(CronSim(self.cron, datetime.fromtimestamp(now / 1000, LOCAL)))
             return int(following.timestamp() * 1000)
         except (StopIteration, OverflowError):  # OverflowError: no time before the year 10000
@@ -436,9 +434,8 @@ class Recurrence:
         return Recurrence(self.period, self.repeat)
 
     def advance(self, due: int, now: int) -> int | None:
-        """Return the due time (epoch ms) after ``due``, None if ``due`` was the last. Counts one repeat.
-
-        Missed times (a suspended machine) are skipped: the next one is not before ``now``.
+        """Return the due time (epoch ms) that follows ``due``, None if ``due`` was the last one. Counts one repeat.
+        Skips times before ``now`` (epoch ms), which a suspended machine has missed.
         """
         if self.cron is not None:
             return self.next_cron(max(due, now))

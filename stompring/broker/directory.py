@@ -69,7 +69,7 @@ SELECTOR_SIZE, SELECTOR_FACTOR = 2 * 1024, 40
 
 
 def subscription_size(selector: str | None) -> int:
-    """Return the bytes that a subscription counts in ``global-max-subscription-size``."""
+    """Return the number of bytes by which a subscription counts for ``global-max-subscription-size``."""
     return SUBSCRIPTION_SIZE + (0 if selector is None else SELECTOR_SIZE + SELECTOR_FACTOR * len(selector))
 
 
@@ -164,7 +164,7 @@ class ResourceLimits:
             )
 
     def owner(self, before: str | None, now: str | None) -> None:
-        """Count a queue for the user ``now`` instead of ``before``; None: no user."""
+        """Count a queue for the user ``now``, and no longer for the user ``before``; None: no user."""
         if before != now:
             if before is not None:
                 self._less(self.queues, before)
@@ -179,7 +179,7 @@ class ResourceLimits:
 
 
 class PermissionCheck(Protocol):
-    """Raises `Refused` if a user lacks a permission on an address, or on one queue of it."""
+    """Checks a permission: raises `Refused` if a user lacks it on an address, or on one queue of the address."""
 
     def __call__(self, permission: PermissionType, address: str, queue: str | None = None, /) -> None: ...
 
@@ -374,8 +374,7 @@ class AutoCreate:
 #: Artemis scans its addresses (address-queue-scan-period).
 UNUSED_AFTER = 30_000
 
-#: Such addresses checked in one iteration of the reactor, and at each creation of one: at most those created within the
-#: delay exist, however fast clients create them.
+#: Number of unread addresses checked per reactor iteration, and per new one: clients cannot create them faster.
 CHECKED_AT_ONCE, CHECKED_PER_CREATION = 100, 2
 
 
@@ -384,11 +383,11 @@ class AutoDelete:
 
     def __init__(self, broker: Services) -> None:
         self._check_timer: Timer | None = None
-        self._check_due = 0  # time of the timer (ms of the steady clock)
+        self._check_due = 0  # due time of ``_check_timer`` (ms of the steady clock)
         self._broker = broker
         self._directory = broker.directory
         self._timers: dict[Queue | Address, Timer] = {}
-        self._unread: dict[str, int] = {}  # addresses that never had a queue, with their sent messages
+        self._unread: dict[str, int] = {}  # addresses without a queue so far: their sent messages
         self._checks: list[tuple[int, str]] = []  # heap of check times (ms of the steady clock) and names
 
     def consider(self, queue: Queue) -> None:
@@ -403,9 +402,8 @@ class AutoDelete:
             self._delete_after(address.settings.auto_delete_addresses_delay, address)
 
     def watch_unread(self, address: Address, coming: int = 0) -> None:
-        """Check at intervals whether messages are sent to an address that was created without a queue.
-
-        ``coming`` is 1 if the message that created the address is not counted yet.
+        """Check at intervals whether messages are sent to an address that never had a queue. ``coming`` is 1 if the
+        message for which the address was created is not counted yet, else 0.
         """
         if address.name not in self._unread and self._never_read(address):
             self._check_later(address, coming)
@@ -461,7 +459,7 @@ class AutoDelete:
             and not address.queues
             and not address.deleted
             and not self._broker.retroactive.keeps(address)
-            and address.pages is None  # a wildcard queue may have messages in them
+            and address.pages is None  # a wildcard queue may have messages in the pages
         )
 
     # ---- addresses that never had a queue
@@ -496,7 +494,7 @@ class AutoDelete:
             sent, address = self._unread.pop(name), self._directory.addresses.get(name)
             if address is None or not self._never_read(address):
                 continue
-            # messages in memory are in queues of wildcard addresses, and count for the limits of this address
+            # these messages are in queues of wildcard addresses, but count for the memory limits of this address
             if (
                 self._broker.retroactive.keeps(address)
                 or address.sent_messages != sent
@@ -509,7 +507,7 @@ class AutoDelete:
 
 
 class _Node:
-    """One word of wildcard addresses, and the name of the address that ends with it, if there is one."""
+    """A word of wildcard addresses. ``name``: the address that ends with this word, None if there is none."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -542,7 +540,7 @@ class WildcardAddresses:
         return syntax.routing_enabled and any(map(self._is_wildcard_word, name.split(syntax.delimiter)))
 
     def growth(self, name: str) -> int:
-        """Return by how much `add` would raise ``words_after``."""
+        """Return the number of words by which `add` would raise ``words_after``."""
         node: _Node | None = self._root
         below = False
         more = 0
@@ -603,14 +601,14 @@ class WildcardAddresses:
                 continue
             child = children.get(any_words)
             if child is not None:
-                waiting.append((child, everywhere & -(at & -at)))  # from the first position on
+                waiting.append((child, everywhere & -(at & -at)))  # for ``#``: from the first position on
             at &= ~end
             if not at:
                 continue
             child = children.get(single_word)
             if child is not None:
                 waiting.append((child, at << 1))
-            if not at & (at - 1):  # a single position, so a single next word
+            if not at & (at - 1):  # with a single position there is a single next word
                 word = words[at.bit_length() - 1]
                 child = children.get(word) if word in places else None
                 if child is not None:
@@ -765,7 +763,7 @@ class Directory:
         ]
 
     def invalidate_plans(self) -> None:
-        """Make all sessions plan their next SEND again, with its permission checks."""
+        """Make every session plan its next SEND again, with permission checks."""
         for address in self.addresses.values():
             address.stamp += 1
 
@@ -905,7 +903,7 @@ class Directory:
 
 
 def _shown_type(routing_types: frozenset[RoutingType]) -> RoutingType:
-    """Return the routing type for a notification, as Artemis does: anycast only if the address has no multicast."""
+    """Return the routing type in a notification. As in Artemis, an address with both types is shown as multicast."""
     return MULTICAST if MULTICAST in routing_types else ANYCAST
 
 
@@ -1007,7 +1005,7 @@ class RetroactiveAddresses:
                 self._broker.consider_deleting_address(address)
 
     def keeps(self, address: Address) -> bool:
-        """Return whether an address has retained messages, also those restored before `apply`."""
+        """Return whether an address has retained messages, including rings that the store restored before `apply`."""
         if not address.settings.retroactive_message_count:
             return False
         internal = self._directory.addresses.get(internal_address(address.name))
@@ -1058,7 +1056,7 @@ class RetroactiveAddresses:
 
 
 def services_of(owner: Queue | Address) -> Services:
-    """Return the broker of a queue or an address with its full type: they only know its base."""
+    """Return the broker of a queue or an address with the type `Services`: they have only its base type."""
     broker = owner.broker
     assert isinstance(broker, Services)
     return broker
@@ -1079,7 +1077,7 @@ class Services(AddressServices):
     ) -> None:
         super().__init__(configuration, reactor, now, policies, store, self._pageable_addresses)
         self.transaction_bytes = ByteQuota(configuration.global_max_transaction_size)  # of all transactions
-        self.copying_to: list[str] = []  # addresses of the copies that are being routed, outermost first
+        self.copying_to: list[str] = []  # addresses of the copies in progress, each caused by the one before
         self.directory = Directory(self)
         self.retroactive = RetroactiveAddresses(self)
         self.auto_create = AutoCreate(self)

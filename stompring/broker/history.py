@@ -15,7 +15,7 @@ Resolutions = tuple[tuple[int, int], ...]
 #: 5 minutes, an hour, a day.
 RESOLUTIONS: Resolutions = ((1, 300), (10, 360), (60, 1440))
 
-#: Minimum number of points of each resolution while memory is short.
+#: Minimum number of points of each resolution when `MAX_MEMORY` is used up.
 MIN_POINTS = 60
 
 #: Maximum memory of all histories together, in bytes.
@@ -24,13 +24,13 @@ MAX_MEMORY = 128 * 1024 * 1024
 #: Seconds over which `History.rate` averages.
 RATE_PERIOD = 10
 
-#: Bytes of a column besides its points, and of a series besides its columns.
+#: Bytes of a column without its points, and bytes of a series without its columns.
 COLUMN_SIZE, SERIES_SIZE = 96, 400
 
-#: Divisor of the limit of a series: the excess points at which the oldest are removed.
+#: Divisor of the maximum number of points: a series with this part more than the maximum drops its oldest points.
 EXCESS = 8
 
-#: Maximum seconds of a gap between two samples over which changes are spread evenly; the start of a longer gap is idle.
+#: Maximum seconds without a sample over which changes are spread evenly. A longer gap begins with idle points.
 MAX_SPREAD = 60
 
 #: Values below this are stored exactly.
@@ -54,14 +54,14 @@ def unpack(code: int) -> int:
 
 
 class HistoryMemory:
-    """State shared by all histories: the time, the used memory, and the limits of points.
+    """State that all histories share: the time, the used memory, and the limits of points.
 
-    Seconds before ``second`` are complete; those before ``sampling`` are sampled, or the running sample covers them.
-    ``limits`` are the maximum numbers of points of each resolution.
+    ``second``: earlier seconds are complete. ``sampling``: seconds before it are sampled, or the running sample covers
+    them. ``limits``: maximum number of points by resolution.
     """
 
     def __init__(self, resolutions: Resolutions = RESOLUTIONS) -> None:
-        self.used = 0  # bytes; exact after `review`, then without the growth of existing columns
+        self.used = 0  # bytes: exact after `review`; existing columns that grow later are not counted
         self.resolutions = resolutions
         self.second = self.sampling = 0
         self.max_bytes = MAX_MEMORY
@@ -92,7 +92,7 @@ class Series:
         self.columns: list[array[int] | None] = [None] * len(base)
         self.end = end
         self.size = 0
-        self.base = base  # values at the start of the point ``end``
+        self.base = base  # values of the counters at the beginning of point number ``end``
 
     def append(self, values: Sequence[int]) -> int:
         """Add a point. Return the bytes of new columns."""
@@ -111,7 +111,7 @@ class Series:
         return created
 
     def append_idle(self, count: int, gauges: Sequence[int], limit: int) -> None:
-        """Add ``count`` points without changes, at most ``limit`` in memory. ``gauges``: values of the last columns."""
+        """Add ``count`` points without growth of a counter, at most ``limit``. ``gauges``: values of the gauges."""
         columns = self.columns
         rates = len(columns) - len(gauges)
         points = min(count, limit)
@@ -163,8 +163,7 @@ class History:
         self.series: list[Series | None] = [None] * len(memory.resolutions)
 
     def record(self, values: tuple[int, ...], late: int = 1) -> list[int]:
-        """Add the values at `HistoryMemory.sampling`, ``late`` seconds after the last sample of all objects.
-
+        """Add the values at the second `HistoryMemory.sampling`, ``late`` seconds after the last sample of all objects.
         Return the growth of each counter, at least 0.
         """
         gauges, memory = values[self.rates :], self.memory
@@ -202,7 +201,7 @@ class History:
             self.since = memory.sampling
             return None
         seconds, limit = memory.resolutions[index][0], memory.limits[index]
-        # the counters did not change before
+        # points before the first sample are known: the counters did not change
         first = max(-(-self.since // seconds), point - limit)
         series = self.series[index] = Series(min(first, point), array("q", self.last))
         self._append_idle(series, index, point)
@@ -217,19 +216,19 @@ class History:
             self.memory.used += series.append([*shares, *gauges])
 
     def _close(self, series: Series, index: int, point: int) -> None:
-        """Complete the points before ``point`` with the latest sample."""
+        """Complete the points before ``point`` with the values of the last sample."""
         last = self.last
         self.memory.used += series.append([*self._growth(series.base, last), *last[self.rates :]])
         self._append_idle(series, index, point)
         series.base = array("q", last)
 
     def _append_idle(self, series: Series, index: int, point: int) -> None:
-        """Add the points before ``point`` without changes."""
+        """Add points up to ``point`` (exclusive) in which nothing changed."""
         if series.end < point:
             series.append_idle(point - series.end, self.last[self.rates :], self.memory.limits[index])
 
     def _growth(self, base: Sequence[int], values: Sequence[int]) -> list[int]:
-        """Return the growth of each counter, 0 for one that was reset."""
+        """Return the growth of each counter from ``base`` to ``values``; 0 for a counter that was reset meanwhile."""
         rates = self.rates
         return [
             value - before if value > before else 0
@@ -267,7 +266,7 @@ class History:
         column = series.columns[index]
         if column is None:
             return 0.0
-        begin = series.end - series.size  # of the column
+        begin = series.end - series.size  # number of the first point in the column
         points = column[max(0, now - period - begin) : now - begin]
         return round(sum(map(unpack, points)) / period, 2)
 
@@ -299,7 +298,7 @@ class History:
                 stored = [unpack(code) for code in column]
             else:
                 stored = [round(unpack(code) / seconds, 3) for code in column]
-            if series.end < end:  # no sample completed that point
+            if series.end < end:  # no sample has completed the last point
                 change = idle
                 if not gauge and seconds > 1:
                     change = round(max(0, last - series.base[index]) / seconds, 3)

@@ -48,7 +48,7 @@ class LastValueQueue(Queue):
         self._last: dict[bytes, Reference | int] = {}
         self._superseded: set[Reference] = (
             set()
-        )  # messages in delivery that a newer one of their key will replace
+        )  # messages in delivery that a newer message of their key will replace
         self._pages: list[Pages | None] = []
         self._numbers_of_pages: dict[Pages, int] = {}
         self.dispatcher.set_block(LAST_VALUE, True)
@@ -102,7 +102,7 @@ class LastValueQueue(Queue):
     # ---- positions in the index
 
     def encode(self, pages: Pages, position: Position) -> int:
-        """Encode a position on disk as a number, which takes 36 bytes of memory instead of 100 for a tuple."""
+        """Encode a position on disk as a number. A number takes 36 bytes of memory, a tuple 100."""
         number = self._numbers_of_pages.get(pages)
         if number is None:
             number = self._numbers_of_pages[pages] = len(self._pages)
@@ -128,7 +128,7 @@ class LastValueQueue(Queue):
             self._pages[number] = None
 
     def forget_settled(self) -> None:
-        """Remove the keys of messages that were settled on disk unread: by a purge, by a ring, or as unreadable."""
+        """Remove the keys of messages that were settled while only on disk: by a purge, by a ring, or as unreadable."""
         self.broker.background.run(self._forget_settled(), self)
 
     def _forget_settled(self) -> Iterator[None]:
@@ -142,8 +142,7 @@ class LastValueQueue(Queue):
     def find_on_disk(
         self, cursor: Cursor, page: Page, index: int, message: Message, numbers: dict[int, int] | None
     ) -> None:
-        """Add a message that recovery found in a page to the index, or replace it if the index has a newer one.
-
+        """Enter a message that recovery found in a page into the index, unless the index has a newer one with its key.
         ``numbers``: message numbers by encoded position, if the queue has messages in the pages of several addresses.
         """
         key = self.key_of(message)
@@ -151,7 +150,7 @@ class LastValueQueue(Queue):
             return
         position, before = self.encode(cursor.pages, (page, index)), self._last.get(key)
         if before == position:
-            return  # the message entered after the start
+            return  # the message entered the queue after the start
         if numbers is not None:
             numbers[position] = message.number
         if before is None:
@@ -159,9 +158,9 @@ class LastValueQueue(Queue):
         elif isinstance(before, int):
             if before >> _INDEX_BITS + _PAGE_BITS == position >> _INDEX_BITS + _PAGE_BITS:
                 newer = position > before
-            else:  # a message that entered after the start is newer, and not in ``numbers``
+            else:  # a message that entered after the start is newer; it is not in ``numbers``
                 newer = numbers is not None and before in numbers and numbers[before] < message.number
-        else:  # a message that became due after the start is newer, with any number
+        else:  # a message that became due after the start is newer, whatever its number
             newer = 0 < before.sequence and before.message.number < message.number
         if newer:
             self._last[key] = position
@@ -179,9 +178,8 @@ class LastValueQueue(Queue):
                 super().on_due((ref,), batch)
 
     def fall_due(self, ref: Reference) -> bool:
-        """Make a scheduled message, in no list, the newest of its key.
-
-        Return False if it was dropped: it waited for its redelivery, and a newer message has entered.
+        """Make a scheduled message the newest of its key. It is in no list. Return False if it was dropped: it waited
+        for a redelivery, and a newer message of its key has entered.
         """
         key = self.key_of(ref.message)
         if key is None or (before := self._last.get(key)) is ref:

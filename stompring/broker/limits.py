@@ -21,7 +21,7 @@ from stompring.errors import LimitReached
 
 from .clock import Call, Clock, Timer, cancel
 
-#: Divisor of a global limit: if it is exceeded by this part (1/8), all addresses page.
+#: Divisor of a global limit: when the limit is exceeded by more than this part (1/8), all addresses page.
 OVERDRAFT = 8
 
 #: Number of calls of `should_page` between two searches for the largest address.
@@ -30,19 +30,18 @@ CHECKS_BETWEEN_SCANS = 1000
 #: Average number of addresses that a call of `should_page` searches.
 ADDRESSES_PER_CHECK = 16
 
-#: The threshold without a limit. Compiled code creates no objects for integers below 2**62.
+#: The threshold if there is no limit. Compiled code creates no objects for integers below 2**62.
 UNLIMITED = 1 << 61
 
 
 class MemoryLimit:
-    """A count of bytes and messages with limits, and the producers that wait until it is below the limits.
+    """A count of bytes and messages with limits, and the producers that wait until the count is below the limits.
 
     Each address has one, and the broker has three: for all addresses, for unwritten bytes of the store, for the disk.
-
     Three flags serve the hot path. ``full``: a limit is reached; a caller that changes ``bytes`` or ``messages``
-    (`Address.occupy`, `Address.release`) must call `review` at the thresholds. ``slow_path``: a message needs more than
-    being enqueued, because the address is full or in page mode, or its messages are copied. ``unbounded``: the address
-    is in page mode, and accepts messages without a limit.
+    (`Address.occupy`, `Address.release`) must call `review` at the thresholds. ``slow_path``: a message must not only
+    be enqueued, because the address is full or in page mode, or its messages are copied. ``unbounded``: the address is
+    in page mode, and accepts messages without a limit.
     """
 
     __slots__ = (
@@ -66,9 +65,9 @@ class MemoryLimit:
         self.bytes = 0
         self.messages = 0
         self.full = self.slow_path = self.unbounded = False
-        self.fault: str | None = None  # a text for an operator: why ``full`` is set at any count
+        self.fault: str | None = None  # the reason, for an operator, why ``full`` is set whatever the count
         self.paging = False
-        self.copied = False  # diverts, or a ring for later queues, get copies of the messages of the address
+        self.copied = False  # diverts or retroactive rings get copies of the address's messages
         self.waiting: list[Call] = []  # calls that resume producers; a list, because a deque takes 600 bytes
         self._resuming = False
         self.set_limits(max_bytes, max_messages)
@@ -99,7 +98,7 @@ class MemoryLimit:
         )
         self.slow_path = self.full or self.paging or self.copied
         if not self.full and self.waiting and not self._resuming:
-            # one at a time: the memory of one message is not enough for a thousand producers
+            # resume one producer at a time: the memory of one message is not enough for a thousand producers
             self._resuming = True
             self.waiting.pop(0)()
 
@@ -110,17 +109,17 @@ class MemoryLimit:
             call()
 
     def resumed(self) -> None:
-        """Let the next producer try: the one called from ``waiting`` has sent its message, or has none."""
+        """Report that the producer called from ``waiting`` has sent its message, or has none: the next one tries."""
         self._resuming = False
         self.review()
 
     @property
     def percent(self) -> int:
-        """Used percentage of the nearer limit, 0 without a limit (``limitPercent``)."""
+        """Used percentage of the limit that is nearer (bytes or messages), 0 without a limit (``limitPercent``)."""
         return int(self.share(self) * 100)
 
     def share(self, limit: MemoryLimit) -> float:
-        """Return the part of the nearer limit of this object that the count of ``limit`` takes, 0 without a limit."""
+        """Return the count of ``limit`` as a part of this limit: of bytes or messages, whichever part is larger."""
         share = 0.0
         if self.max_bytes > 0:
             share = limit.bytes / self.max_bytes
@@ -194,7 +193,7 @@ class GlobalMemoryLimit(MemoryLimit):
         super().__init__(max_bytes, max_messages)
 
     def should_page(self, limit: MemoryLimit) -> bool:
-        """Return whether the address of ``limit`` should page. Cheap enough for a call per message."""
+        """Return whether the address with the limit ``limit`` should page. Fast enough for a call per message."""
         if limit.full:
             return True
         if not self.full:
@@ -203,10 +202,10 @@ class GlobalMemoryLimit(MemoryLimit):
         return excess >= 1 or self.share(limit) >= self._largest_share(limit) * (1 - excess)
 
     def _largest_share(self, growing: MemoryLimit) -> float:
-        """Return the largest share of an address. Each growing address calls this with its limit.
+        """Return the largest share that one address has of this limit. ``growing``: limit of the calling address.
 
-        It scans all addresses when the largest one has lost half of its share, and at intervals for those that grew
-        without a call (dead letters). The average cost of a call is that of a few addresses.
+        Scans all addresses when the largest share has halved, and at intervals, because an address can grow without a
+        call (dead letters). On average a call looks at a few addresses.
         """
         largest = self._largest or growing
         share = self.share(largest)
@@ -227,14 +226,13 @@ class GlobalMemoryLimit(MemoryLimit):
 #: Milliseconds of one interval of `LogLimit`.
 INTERVAL = 10_000
 
-#: Maximum number of lines of one kind in an interval: bursts of 100, about 10 per second on average.
+#: Maximum number of log lines of one kind in `INTERVAL`: bursts of 100, about 10 per second on average.
 LINES = 100
 
 
 class LogLimit:
-    """Logs at INFO, at most `LINES` lines of each kind in `INTERVAL`.
-
-    The first line begins an interval. At its end one line reports the number of suppressed lines.
+    """Logs at INFO, at most `LINES` log lines of each kind in `INTERVAL` milliseconds. The first line begins an
+    interval. At its end one line reports the number of suppressed lines.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -327,7 +325,7 @@ LIMITS = (
     "http-answer-time",
 )
 
-#: Milliseconds after a logged rejection in which further rejections by the same limit are only counted.
+#: Milliseconds after a log line about a limit in which further rejections by that limit are only counted.
 QUIET = 10_000
 
 
@@ -340,7 +338,7 @@ class RejectionLog:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.counts = dict.fromkeys(LIMITS, 0)  # since the start
-        self._more: dict[str, int] = {}  # unreported rejections, by limit, within `QUIET` after a log line
+        self._more: dict[str, int] = {}  # by limit: rejections within `QUIET` after its log line
         self._timers: dict[str, Timer] = {}
 
     def add(
@@ -388,8 +386,8 @@ class RejectionLog:
         self._more.clear()
 
 
-#: Maximum bytes of an unfinished frame that does not count: ``server/protocol.py`` reserves as much memory for each
-#: connection (``MEMORY_PER_CONNECTION``).
+#: Maximum bytes of an unfinished frame that is not counted: each connection has as much reserved memory :
+#: (``MEMORY_PER_CONNECTION`` in ``server/protocol.py``).
 UNCOUNTED = 64 * 1024
 
 
@@ -410,9 +408,8 @@ class UnfinishedFrames:
         self._held: dict[Holder, int] = {}
 
     def hold(self, holder: Holder, size: int) -> bool:
-        """Set the bytes of a connection to ``size``. Return whether they count.
-
-        Beyond the limit it refuses the connections with the most bytes, after this call has returned.
+        """Set the bytes of the unfinished frame of a connection to ``size``. Return whether these bytes are counted.
+        Beyond the limit, the connections with the most bytes are refused after this call has returned.
         """
         before = self._held.pop(holder, 0)
         if size <= UNCOUNTED:

@@ -26,15 +26,15 @@ from .limits import UNLIMITED, MemoryLimit
 #: docs/dev/performance.md), so that ``max-size-bytes`` and ``global-max-size`` limit the real memory.
 MESSAGE_OVERHEAD = 400
 
-#: Bytes of memory for each further queue that holds the message. A reference in a list takes 130 bytes, a delivery
-#: that waits for its ACK 230: measured as the growth of a process with 11,790,000 of them.
+#: Bytes of memory of a message for each queue after the first. A reference in a list takes 130 bytes, a delivery that
+#: waits for its ACK 230. Measured: growth of a process with 11,790,000 references.
 REFERENCE_OVERHEAD = 256
 
 #: Approximate size in bytes of a tail without the header block and the body.
 TAIL_OVERHEAD = 70
 
 #: Values of ``Traits.retained``: the store retains the message in no queue, in durable queues, in all queues. A queue
-#: retains messages from the value ``Queue.retains_from`` on; `NEVER`: the store retains no messages.
+#: retains messages whose value is at least ``Queue.retains_from``; `NEVER`: the store retains no messages.
 NOWHERE, IN_DURABLE, EVERYWHERE, NEVER = range(4)
 
 #: An integer, because Python searches bytes for an integer several times as fast as for a bytes object.
@@ -89,14 +89,14 @@ class Traits:
         self.requested_expiry = expires  # epoch ms in the header ``expires`` of the sender; 0: none
         self.group = group
         self.group_sequence = group_sequence
-        self.origin = origin  # the sender, for no-local: the client-id, or the connection
+        self.origin = origin  # the sender, for no-local: a client-id, or a connection without one
         self.user = user
         #: Queues for which a store retains the messages: `NOWHERE`, `IN_DURABLE`, `EVERYWHERE`.
         self.retained = IN_DURABLE if durable else NOWHERE
         self.escaped = BACKSLASH in block
         self.record: bytes | None = None  # encoded part of a message record, once the store has made it
-        self.like: Traits | None = None  # traits that differ only in the block
-        self.transfer = 0  # a `Transfer` if the broker made the copy
+        self.like: Traits | None = None  # traits that differ only in the block, or None
+        self.transfer = 0  # the `Transfer` if the broker made this copy, else 0
 
     def with_block(self, block: bytes) -> Traits:
         """Return a copy with other header lines."""
@@ -136,9 +136,8 @@ _LAST_DIGITS: Final = [b"%03d" % number for number in range(1000)]
 
 
 class _TailCache:
-    """Parts of the last tail that the next one may share: the first digits of the number, and the ``lines`` after it.
-
-    The lines contain content-length, timestamp and expiry. The timestamp changes at most once per read of a socket.
+    """Parts of the last tail for reuse in the next one: the first digits of the number, and the ``lines`` after it.
+    ``lines`` has content-length, timestamp and expiry. The timestamp changes at most once per socket read.
     """
 
     def __init__(self) -> None:
@@ -181,7 +180,7 @@ def make_tail(number: int, block: bytes, body: bytes, timestamp: int, expires: i
 
 
 def tail_for(version: bytes, traits: Traits, tail: bytes, body_at: int) -> bytes:
-    """Return ``tail`` with the header escapes of another version of STOMP."""
+    """Return ``tail`` with its header escapes converted to another version of STOMP."""
     if not traits.escaped:
         return tail
     at = body_at - 1
@@ -194,9 +193,8 @@ class Account:
     __slots__ = ()
 
     def occupy(self, size: int, messages: int = 1) -> None:
-        """Add ``size`` bytes of a message.
-
-        ``messages`` 0: another queue, or a consumer of a non-destructive queue, holds it too (`REFERENCE_OVERHEAD`).
+        """Add ``size`` bytes of a message. ``messages``: 1 for its first queue; 0 for one more queue, or one more
+        consumer of a non-destructive queue, that holds it (`REFERENCE_OVERHEAD`).
         """
         raise AssertionError("a derived class has it")
 
@@ -265,7 +263,7 @@ class Message:  # only tests have weak references: # compiled: same
         self.expires = expires
         self.holders = 0  # number of queues that hold the message in memory
         self.account: Account = address
-        self.segment: object = None  # segment of the journal with the record of a durable message
+        self.segment: object = None  # segment of the journal that has the record of a durable message
         if tail is None:
             tail = make_tail(number, traits.block, body, timestamp, expires)
         self.tail = tail
@@ -401,12 +399,12 @@ STEP = 10_000
 #: Number of message numbers between two checks while there is no lease.
 LATE_STEP = 1000
 
-#: Numbers from here on come from the clock. Leases stay far below, unless a run has used the clock.
+#: Message numbers from here on are computed from the clock. Leased numbers stay far below, unless a run used the clock.
 FIRST_OF_CLOCK = 1_000_000_000_000_000
 
 
 def clock_number(now: int) -> int:
-    """Return the first number at ``now`` (epoch ms) without a lease. No broker uses 1000 numbers per millisecond."""
+    """Return the first message number at ``now`` (epoch ms) if there is no lease: 1000 numbers per millisecond."""
     return now * 1000
 
 
@@ -415,7 +413,7 @@ class Numbers:
 
     def __init__(self, first: int) -> None:
         self._next = first
-        self._end = UNLIMITED  # `next` calls `_extend` at this number
+        self._end = UNLIMITED  # the number at which `next` calls `_extend`
 
     def next(self) -> int:
         """Return the next number."""
@@ -426,7 +424,7 @@ class Numbers:
         return number
 
     def _extend(self, number: int) -> int:
-        """Set a new end. Return the number to continue with: ``number`` or a greater one."""
+        """Move the end further. Return the number to continue with: ``number`` or a greater one."""
         raise OverflowError(f"no number follows {number - 1}")
 
 
@@ -440,7 +438,7 @@ class MessageNumbers(Numbers):
     def __init__(
         self, first: int, lease: int, now: Callable[[], int], request: Callable[[int], None]
     ) -> None:
-        if first >= FIRST_OF_CLOCK:  # an earlier run had no lease: its numbers are lower than the clock's
+        if first >= FIRST_OF_CLOCK:  # an earlier run used numbers from the clock
             first = max(first, clock_number(now()))
         super().__init__(first)
         self._end = first
@@ -574,7 +572,7 @@ def _changed_block(block: bytes, priority: int, durable: bool, changes: HeaderCh
 
 
 def _number(changes: HeaderChanges, name: bytes, present: int, removed: int, most: int = 10**15) -> int:
-    """Return the number in a changed header: ``removed`` if the header is removed, ``present`` if it is invalid."""
+    """Return the number in a changed header; ``removed`` for a removed header, ``present`` for an invalid number."""
     value = changes.get(name, b"")
     if value is None:
         return removed
@@ -670,7 +668,7 @@ def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 class Transfer(IntEnum):
-    """The cause of a copy of a message."""
+    """The reason for which the broker copied a message."""
 
     DEAD_LETTER = 1
     EXPIRED = 2
@@ -678,7 +676,7 @@ class Transfer(IntEnum):
 
 
 def origin_headers(message: Message, queue: str, reason: str) -> list[tuple[bytes, bytes]]:
-    """Return the headers with the origin of a copy of a message."""
+    """Return headers for a copy of a message that name its origin."""
     routing_type = message.traits.routing_type
     headers = [
         (b"_AMQ_ORIG_ADDRESS", message.address.name.encode()),
@@ -691,7 +689,7 @@ def origin_headers(message: Message, queue: str, reason: str) -> list[tuple[byte
 
 
 def copied(traits: Traits, block: bytes) -> Traits:
-    """Return traits with another block, for a copy that a policy makes."""
+    """Return traits with the header lines ``block``, for a copy that a policy makes."""
     made = traits.sent_to(
         block, traits.destination, traits.routing_type, traits.requested_expiry, traits.origin
     )
@@ -732,7 +730,7 @@ def copy_for(
 
 
 class MessageOrigin(NamedTuple):
-    """The origin of a copy that the broker made."""
+    """The origin of a copy that the broker made, as the headers of the copy name it."""
 
     address: str
     queue: str
@@ -751,7 +749,7 @@ def origin_of(message: Message) -> MessageOrigin | None:
     written = message.header(b"_AMQ_ORIG_REASON")
     if written is not None:
         reason = _text(written)
-    else:  # written by a version without this header
+    else:  # a version of the broker without this header wrote the message
         reason = UNKNOWN if message.header(b"_AMQ_ACTUAL_EXPIRY") is None else EXPIRED
     if reason in (DIVERT, RETROACTIVE):
         return None

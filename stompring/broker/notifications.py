@@ -89,7 +89,7 @@ class Event(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()  # additional headers of its message
 
 
-#: Types of sessions, which only send messages: events of connections list the same facts.
+#: Types of events about sessions. Only their messages are sent: events of connections list the same facts.
 SESSION_TYPES = {
     "SESSION_CREATED": "A client has logged in.",
     "SESSION_CLOSED": "The connection of a client has ended.",
@@ -115,13 +115,13 @@ _WITH_CERTIFICATE = frozenset(
     )
 )
 
-#: Types whose queue or connection has a second name in Artemis.
+#: Types whose events Artemis identifies by a second name of the queue or connection.
 _WITH_CLUSTER_NAME = frozenset(("BINDING_ADDED", "BINDING_REMOVED", "CONSUMER_CREATED", "CONSUMER_CLOSED"))
 _WITH_SESSION = frozenset(("CONSUMER_CREATED", "CONSUMER_CLOSED", "CONSUMER_SLOW", *SESSION_TYPES))
 
 
 def message_headers(event: Event) -> dict[str, str]:
-    """Return the headers of an event's message besides type and time, with Artemis's names and values."""
+    """Return the headers of an event's message, without type and time. Names and values are those of Artemis."""
     fields = dict(event.fields)
     headers = dict(_CONSTANT.get(event.type, {}))
     for name, value in event.fields:
@@ -140,9 +140,8 @@ def message_headers(event: Event) -> dict[str, str]:
 
 
 class Notifications:
-    """The recent events of a broker. ``last_id`` is the id of the last event; ids of a later run are higher.
-
-    ``sent`` counts the messages that a queue accepted since the start, ``dropped`` those beyond `MAX_WAITING`.
+    """The recent events. ``last_id`` is the id of the last event; ids of a later run of the broker are higher. ``sent``
+    counts messages about events that a queue accepted since the start, ``dropped`` those beyond `MAX_WAITING`.
     """
 
     is_observed: Callable[[], bool]  # whether a queue receives messages of events
@@ -188,7 +187,7 @@ class Notifications:
         return Event(number, self._clock.now, kind, text, given, more)
 
     def _enqueue(self, event: Event) -> None:
-        """Queue the message of an event, if `is_observed` and the event is not about the notification address."""
+        """Queue the message of an event, if a queue receives it. Events of the notification address have no message."""
         if not self.is_observed() or ("address", self.address) in event.fields:
             return
         if len(self._waiting) >= MAX_WAITING:
@@ -236,7 +235,7 @@ class Notifications:
         return sorted(event for recent in self._by_type.values() for event in recent if event.id > number)
 
     def has_lost(self, number: int) -> bool:
-        """Return whether events after an id are no longer listed, or the id is of another run. False for 0."""
+        """Return whether events after the id ``number`` left the list, or the id is of another run. False for 0."""
         return 0 < number < max(self._last_dropped, self._begun) or number > self.last_id
 
     def _send(self) -> None:

@@ -28,7 +28,7 @@ from .reference import Page, Position, QueueBase, Reference
 
 
 class Reason(IntEnum):
-    """Why a message left a queue. Each reason has a counter of the queue: ``messages_acknowledged`` and so on."""
+    """The reason why a message left a queue. A queue counts each reason, such as ``messages_acknowledged``."""
 
     ACKNOWLEDGED = 0
     EXPIRED = 1
@@ -103,10 +103,10 @@ class Storage(Protocol):
         """End the transaction that the last `begin` opened."""
 
     def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
-        """Call ``call`` once all changes so far survive a crash, or at once if no sync is required.
+        """Call ``call`` once all changes so far survive a crash; at once if no sync is required.
 
-        The setting journal-sync-transactional decides whether the end of a transaction (``transactional``) requires a
-        sync, journal-sync-non-transactional decides for other changes.
+        If ``transactional``, the setting journal-sync-transactional decides whether a sync is required, as at the end
+        of a transaction; else journal-sync-non-transactional decides.
         """
 
     def drain(self) -> bool:
@@ -146,7 +146,7 @@ def _ignore(thing: object, detail: object = None) -> None:
     pass
 
 
-#: In `Cursor.states`: the message is in memory (loaded); it is on disk and scheduled (timed).
+#: States in `Cursor.states`: loaded, the message is in memory; timed, it is on disk and scheduled.
 LOADED, TIMED = 11, 12
 
 
@@ -162,7 +162,7 @@ class Block(Protocol):
         """Return a message; the same object for all queues while one of them holds it."""
 
     def decode(self, index: int) -> Message:
-        """Return a message in an object that no queue shares, for a caller that does not store it."""
+        """Return a message as a new object that no queue shares, for a caller that does not keep it."""
 
     def due(self, index: int) -> int:
         """Return the due time that the sender of a message requested (epoch ms, 0: none)."""
@@ -203,7 +203,7 @@ class Cursor(Protocol):
         """Return the first waiting position of a priority, None without one."""
 
     def following(self, level: int, page: Page, index: int) -> Position | None:
-        """Return the first waiting position at or after an index, which may exceed the page's count, or None."""
+        """Return the first waiting position from ``index`` of ``page`` on (maybe beyond its end), None without one."""
 
     def is_waiting(self, page: Page, index: int) -> bool:
         """Return whether a position is waiting."""
@@ -224,19 +224,18 @@ class Cursor(Protocol):
         """Settle a loaded position."""
 
     def acknowledge(self, page: Page, first: int, stop: int, durable: bool) -> None:
-        """Settle the waiting positions from ``first`` to before ``stop``: they were delivered and acknowledged.
-
-        They have the same priority. ``durable``: whether their messages are durable. Call it only if `untouched`.
+        """Settle the positions from ``first`` to before ``stop``: waiting, of the same priority, delivered and
+        acknowledged. ``durable``: whether their messages are durable. Call this only if `untouched`.
         """
 
     def untouched(self, page: Page) -> bool:
-        """Return whether no unsettled position of a page was delivered before, and the store retains no messages."""
+        """Return whether no unsettled position of a page was ever delivered, and the store does not retain messages."""
 
     def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
         """Settle a waiting or timed position without reading its message."""
 
     def returned(self, ref: Reference) -> None:
-        """Store the counts and the due time of a loaded position that was requeued after a delivery."""
+        """Store the counts and the due time of a loaded position after a delivery of its message was requeued."""
 
     def states(self, page: Page, first: int, stop: int) -> bytes:
         """Return a byte for each position from ``first`` to before ``stop``.
@@ -251,7 +250,7 @@ class Cursor(Protocol):
         """Return the indexes of the waiting positions of a page, ascending."""
 
     def purge(self, reason: Reason) -> Iterator[int]:
-        """Settle all present waiting and timed positions, the last page first. Yields the number in each page."""
+        """Settle all positions that are waiting or timed now, the last page first. Yields their number in each page."""
 
 
 class Pages(Protocol):
@@ -271,7 +270,7 @@ class Pages(Protocol):
 
     @property
     def messages(self) -> int:
-        """Number of unsettled messages of the queue that has the most."""
+        """Number of unsettled messages of the queue with the most of them."""
 
     @property
     def cursors(self) -> Mapping[QueueBase, Cursor]:
@@ -306,10 +305,10 @@ class Pages(Protocol):
         """Drop the cursor of a deleted queue."""
 
     def fetch(self, page: Page, index: int, done: Done) -> None:
-        """Read the block that contains a position, and call ``done``, always after this call has returned.
+        """Read the block that contains a position, and then call ``done``, never before this call has returned.
 
-        ``done`` gets None if the page was deleted, or if the block is unreadable. The store logs an unreadable block,
-        and settles its messages as lost for all queues, before it calls ``done``.
+        ``done`` gets None if the page was deleted, or if the block is unreadable: the store has then logged it, and
+        settled its messages as lost for all queues.
         """
 
 
@@ -319,12 +318,12 @@ def state_at(cursor: Cursor, page: Page, index: int) -> int:
 
 
 def on_disk(state: int) -> bool:
-    """Return whether a position in this state is on disk only: waiting or timed."""
+    """Return whether ``state`` means that a position is on disk only: waiting or timed."""
     return 0 < state <= 10 or state == TIMED
 
 
 def waiting_from(cursor: Cursor, level: int, place: Position | None) -> Position | None:
-    """Return the first waiting position at or after ``place`` (None: the start), whose page may have been deleted."""
+    """Return the first waiting position from ``place`` on (None: the start), whose page may have been deleted."""
     if place is None:
         return cursor.first(level)
     if not cursor.levels[level]:
@@ -409,7 +408,7 @@ SLOW_HOOK = 0.02
 
 
 class AdmissionResult(NamedTuple):
-    """The result of `Admission.evaluate` if it is not plain acceptance."""
+    """The result of `Admission.evaluate` unless the message is simply accepted."""
 
     drop: bool = False  # discard the message
     wait: int = (
@@ -452,10 +451,10 @@ class Subscriber(NamedTuple):
     headers: Mapping[str, str]  # headers of the SUBSCRIBE
 
 
-#: Verdict on a message for a full address: a policy to apply, a refusal with its reason, or None: the message enters.
+#: The answer for a message to a full address: a policy to apply, a refusal with its reason, or None (it may enter).
 FullAnswer = FullPolicy | Refused | None
 
-#: A notification hook. The broker calls it with each reference that was enqueued, delivered, evicted and so on.
+#: A notification hook. The broker calls it with the reference of a message that was enqueued, delivered, evicted etc.
 Listener = Callable[[Reference], None]
 
 
@@ -464,7 +463,7 @@ def _no_admission(answer: object) -> Admission:
 
 
 def _not_slow(seconds: float) -> None:
-    """Do nothing: if an address has several policies, the admission times each of them."""
+    """Do nothing. If an address has several policies, their admission measures the time of each one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -478,7 +477,7 @@ class Hooks:
         [Any, bool], None
     ]  # evicts messages of a ring; called with the view of its queue, and whether a message is requeued to it
     full: Callable[[Offer], FullAnswer] | None = None
-    # SEND calls it directly, and passes a result other than None, or an exception, to ``admission``
+    # a SEND calls it first; a result that is not None, or an exception, is then passed to ``admission``
     admit: Callable[[Offer], object] | None = None
     # returns the admission of a message; called with the result of ``admit``, or `NOT_EVALUATED`
     admission: Callable[[object], Admission] = _no_admission
@@ -497,7 +496,7 @@ class Hooks:
 
 
 def hooks_with_settled(hooks: Hooks, settled: Listener) -> Hooks:
-    """Return the hooks of one queue: those of its address, whose ``settled`` hook also calls ``settled``."""
+    """Return the hooks of one queue: those of its address, with ``settled`` called after their own ``settled`` hook."""
     return replace(hooks, settled=both(hooks.settled, settled))
 
 

@@ -105,15 +105,14 @@ from .reference import PENDING, SCHEDULED, QueueBase, Reference, compiled_filter
 
 
 class Rejection(NamedTuple):
-    """The reason why a message may not enter an address now.
-
-    ``policy`` is BLOCK, DROP or FAIL; with BLOCK the producer waits for ``limit``.
+    """The reason why a message may not enter an address now. ``policy`` is BLOCK, DROP or FAIL; with BLOCK the producer
+    waits until ``limit`` is no longer full.
     """
 
     address: "Address"  # noqa: UP037 (in quotes: the compiled build would look it up here)
     policy: FullPolicy
     limit: MemoryLimit | None  # None: the pages have reached their limit
-    reason: str | None = None  # instead of the text for a limit
+    reason: str | None = None  # replaces the text about a limit
 
     @property
     def of_memory(self) -> bool:
@@ -138,7 +137,7 @@ class Rejection(NamedTuple):
 
     @property
     def of_backlog(self) -> bool:
-        """Whether the store has too much to write to a working disk: the limit clears soon."""
+        """Whether the store has too much to write, but the disk works: the limit then clears soon."""
         limit = self.limit
         return limit is self.address.broker.storage.write_limit and limit.fault is None
 
@@ -216,8 +215,8 @@ def describe_page_limit(address: Address) -> str:
 def exceeded_by(loads: Mapping[Address, Sequence[int]], acknowledged: Iterable[Reference]) -> str | None:
     """Return the ERROR text for a transaction that exceeds a limit with the policy FAIL, None if it exceeds none.
 
-    ``loads``: bytes of each message that the transaction sends, by address. ``acknowledged``: references that it
-    settles. As for single SENDs, the last message may reach a limit, and those before it may not.
+    ``loads``: by address, the bytes of each message that the transaction sends. ``acknowledged``: references that the
+    transaction settles. As with single SENDs, the last message may reach a limit, earlier ones may not.
     """
     bounded = [address for address in loads if _fails(address)]
     if not bounded:
@@ -245,7 +244,7 @@ def exceeded_by(loads: Mapping[Address, Sequence[int]], acknowledged: Iterable[R
 
 @dataclass
 class FreedMemory:
-    """Memory of an address that acknowledgements free."""
+    """Bytes and number of an address's messages that acknowledgements remove from memory."""
 
     bytes: int = 0
     messages: int = 0
@@ -286,7 +285,7 @@ def _freed(
 def _exceeded(
     of_bytes: str, of_messages: str, limit: MemoryLimit, sizes: Sequence[int], freed: FreedMemory
 ) -> str | None:
-    """Return the setting that messages reach before the last one, with its value. None if they reach neither."""
+    """Return the setting of the limit that messages before the last one reach, with its value, else None."""
     if sizes and limit.bytes - freed.bytes + sum(sizes[:-1]) >= limit.threshold_bytes:
         return f"{of_bytes} {limit.max_bytes}"
     if sizes and limit.messages - freed.messages + len(sizes) - 1 >= limit.threshold_messages:
@@ -297,7 +296,7 @@ def _exceeded(
 def _exceeded_pages(
     address: Address, sizes: Sequence[int], freed: FreedMemory, settled: Counter[QueueBase]
 ) -> str | None:
-    """Return the ERROR text if the messages that exceed the memory of an address exceed the limits of its pages."""
+    """Return the ERROR text if the memory of an address, and then its pages, have no space for the messages."""
     limit, pages, settings = address.memory_limit, address.pages, address.settings
     there = left = 0
     if pages is None:
@@ -338,7 +337,7 @@ def drop(rejection: Rejection) -> None:
 
 log = logging.getLogger(__name__)
 
-#: The offer of publications to an address without a policy that reads offers.
+#: The offer in a publication to an address without a policy that reads offers.
 NO_OFFER = Offer("", Traits(b""), {})
 
 
@@ -474,11 +473,11 @@ def publish_committed(
 
 
 def publish_admitted(broker: Services, publication: Publication, body: bytes) -> None:
-    """Route an admitted message and remember its duplicate id, in one transaction of the store."""
+    """Route an admitted message, and remember its duplicate id in the same transaction of the store."""
     address, traits, identifier = publication.address, publication.traits, publication.identifier
     schedule = publication.schedule
     persisted = identifier is not None and is_persisted(address, traits.durable)
-    as_one = persisted or (identifier is None and address.copied)  # with its id or its copies
+    as_one = persisted or (identifier is None and address.copied)  # one transaction with id or copies
     if as_one:
         broker.write_gathered()  # earlier messages are not part of this transaction
         broker.storage.begin(len(body) + len(traits.block) + len(identifier or b""))
@@ -490,7 +489,7 @@ def publish_admitted(broker: Services, publication: Publication, body: bytes) ->
         message = Message(broker.next_message_number(), address, traits, body, now, expires)
         due: Due = 0
         recurrence = None
-        if schedule is not None:  # else at once
+        if schedule is not None:  # None: it is due at once
             due, recurrence = schedule.due_at(broker.clock), schedule.recurrence
         send(message, due, recurrence, publication.queue)
         if identifier is not None:
@@ -682,7 +681,7 @@ def _send_copy(
     broker = services_of(as_address(message.address))
     address = broker.directory.addresses.get(target)
     if address is None or target in broker.copying_to:
-        return False  # rings that evict into each other would never stop
+        return False  # rings that evict into each other would go on forever
     now = broker.clock.now
     expires = expiry_time(address.settings, now, requested)
     copy = copy_for(message, queue, address, broker.next_message_number(), now, expires, transfer, reason)
@@ -727,7 +726,7 @@ class Divert:
         self.copied_messages = 0  # copies that entered a queue, or were copied by another divert
         self.unrouted_messages = 0  # copies that no queue accepted
         self.dropped_messages = 0  # copies that a full address or a policy dropped
-        self.loops = 0  # copies not sent because their message came through the forwarding address
+        self.loops = 0  # copies not sent: their message had already passed the forwarding address
         self.broker = broker
         self.name = configuration.name
         self.logged: set[str] = set()  # forwarding addresses with a logged warning
@@ -761,8 +760,8 @@ class BoundDivert(Copier):
 
     def __init__(self, divert: Divert, address: Address) -> None:
         self.divert = divert
-        self.configuration = divert.configuration  # at the time of creation
-        self.exclusive = divert.configuration.exclusive  # copied messages go nowhere else
+        self.configuration = divert.configuration  # configuration of the divert when this object was created
+        self.exclusive = divert.configuration.exclusive  # copied messages stay out of the address's queues
         self.transformer = transformer_for(divert.configuration.transformer, address)
         self.targets = [ForwardingAddress(divert, name) for name in divert.configuration.forwarding_address]
 
@@ -794,7 +793,7 @@ class ForwardingAddress:
     name: str
     _address: Address | None = None
     _stamp: int = -1
-    #: traits and changes of the latest message, and the traits of its copies: mostly those of the next one too
+    #: traits and changes of the latest message, and the traits of its copies. The next message mostly needs the same.
     _cached: tuple[Traits, HeaderChanges, Traits] | None = None
 
     def address(self, routing_type: RoutingType | None) -> Address | None:
@@ -880,7 +879,7 @@ def diverts_of(address: Address) -> tuple[BoundDivert, ...]:
 
 
 def matching(address: Address, message: Message) -> list[BoundDivert]:
-    """Return the diverts that copy a message: only the exclusive ones, if there are any."""
+    """Return the diverts that copy a message: if exclusive diverts match, only these."""
     found = [
         bound
         for bound in diverts_of(address)
@@ -1057,7 +1056,7 @@ def retry_target(broker: Services, origin: MessageOrigin, check: PermissionCheck
 
 
 def _gets(queue: Queue, address: str) -> bool:
-    """Return whether messages sent to an address reach a queue. If not, another address has a queue of this name."""
+    """Return whether messages sent to an address reach a queue. If not, another address has the queue."""
     name, wildcards = queue.address.name, services_of(queue).directory.wildcards
     return name == address or name in wildcards.matching(address)
 
@@ -1138,7 +1137,7 @@ class Mover:
         rejection = check_admission(address, message.traits.durable, offer, message.body if offer else b"")
         if rejection is None or rejection.limit is not address.memory:
             return rejection
-        # the memory of the broker is full, and a move within it adds nothing
+        # the broker's memory is full, but a move to another queue in memory adds nothing to it
         neutral = self.remove and ref.position is None and ref.message.holders == 1
         return None if neutral and not address.memory_limit.full else rejection
 
@@ -1155,7 +1154,7 @@ def _why_not(target: Target) -> str:
 
 
 def take(ref: Reference) -> bool:
-    """Remove a pending or scheduled message from its queue, as acknowledged. False if it has left its queue."""
+    """Remove a pending or scheduled message, as acknowledged. Return False if it has left its queue."""
     loaded = loaded_reference(ref)
     if loaded is None:
         return False
@@ -1164,7 +1163,7 @@ def take(ref: Reference) -> bool:
 
 
 def expire(ref: Reference) -> bool:
-    """Expire a pending or scheduled message now, whatever its expiry. False if it has left its queue."""
+    """Expire a pending or scheduled message now, whatever its expiry. Return False if it has left its queue."""
     loaded = loaded_reference(ref)
     if loaded is None:
         return False
@@ -1206,7 +1205,7 @@ def dead_letter(ref: Reference) -> bool:
             raise Refused(f"dead-letter-address {target} has no queue for message {ref.message.number}")
         loaded = loaded_reference(ref)
         if loaded is None:
-            return True  # the copy evicted it from the same ring
+            return True  # the dead letter entered the same ring, and evicted the message
         queue.detach(loaded)
         queue.messages_killed += 1
         if queue.hooks.dead_lettered is not None:
@@ -1248,7 +1247,7 @@ def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead |
 STEP_OVERHEAD = 400
 
 
-#: Part of a commit: acts at once, or for many messages returns an iterator that acts in steps.
+#: A step of a commit: acts at once, or returns an iterator that acts on many messages in time slices.
 Step = Call
 Undo = Callable[[], "list[Reference]"]
 Question = Callable[[], "Rejection | None"]
@@ -1272,16 +1271,16 @@ class Transaction:
         self._quota = held or broker.transaction_bytes
         self.bytes = 0
         self._steps: list[Step] = []
-        #: acknowledged or refused, in delivery until the commit; requeued if the connection is lost
+        #: acknowledged or refused messages, which stay in delivery until the commit; requeued if the connection is lost
         self.returns: list[Reference] = []
         self._undo: list[Undo] = []
-        #: address and bytes of each message
+        #: for each message its address and its bytes
         self._sends: list[tuple[Callable[[], Address], int]] = []
-        #: addresses that diverts copy a message to, and its bytes
+        #: for each message the addresses to which diverts copy it, and its bytes
         self._diverted: list[tuple[Callable[[], Iterable[Address]], int]] = []
         self.acknowledged: list[Reference] = []
-        self.questions: list[Question] = []  # admission checks that depend on the message
-        self.claims: list[Claim] = []  # addresses and duplicate ids
+        self.questions: list[Question] = []  # checks of policies that decide about each message
+        self.claims: list[Claim] = []  # for each message its address and its duplicate id
         self._cancels: list[Callable[[str], None]] = []  # callbacks for sends that will not happen
 
     def send(
@@ -1337,8 +1336,7 @@ class Transaction:
         return loads
 
     def duplicate(self) -> tuple[Address, bytes] | None:
-        """Return address and id of the first duplicate of an earlier message or within the transaction, else None.
-
+        """Return address and id of the first message whose id was routed before or comes twice, None without one.
         Raises `Refused` like `loads`.
         """
         claimed: set[tuple[Address, bytes]] = set()
@@ -1352,7 +1350,7 @@ class Transaction:
         return None
 
     def acknowledge(self, refs: list[Reference], undo: Undo) -> None:
-        """Add an ACK. ``undo`` makes its messages unacknowledged, and returns those whose consumer has left."""
+        """Add an ACK. ``undo`` makes its messages unacknowledged; it returns the messages whose consumer has left."""
         self.returns += refs
         self.acknowledged += refs
         self._steps.append(lambda: settling(refs))
@@ -1366,7 +1364,7 @@ class Transaction:
 
     def commit(self) -> None:
         """Execute all steps as one transaction of the store. Long ones run in time slices, one after the other."""
-        self._let_go()  # now: the connection may end before the commit does
+        self._let_go()  # before the commit ends: the connection may be lost meanwhile
         self._broker.background.run(self._commit(), COMMITS)
 
     def when_done(self, call: Call) -> None:
@@ -1415,7 +1413,7 @@ class Transaction:
         requeue(left, None, failed=False)
 
     def _returning(self, refs: list[Reference], consumer: Consumer) -> Iterator[None]:
-        """Requeue refused messages. Ends when they are in their queues: the commit is one transaction of the store."""
+        """Requeue refused messages. Ends when all are in their queues: a commit is one transaction of the store."""
         waiting = {ref.queue for ref in refs}
         requeue(refs, consumer, failed=True)
         for queue in list(waiting):

@@ -129,7 +129,7 @@ class Consumer(ConsumerBase):
     )
 
     queue: Queue
-    settles_on_delivery = False  # a delivery acknowledges the message, and the session has no record of it
+    settles_on_delivery = False  # a delivery settles the message, without a record in the session
     connection_id = ""  # the session header of its connection
 
     def __init__(self, matches: Matches | None = None, matches_key: object = None) -> None:
@@ -138,10 +138,10 @@ class Consumer(ConsumerBase):
         self.priority = 0  # the dispatcher serves consumers of the highest priority first
         self.willing = True
         self.ready = False
-        self.source = PendingList()  # the list of this consumer's next message
+        self.source = PendingList()  # the list with the next message of this consumer
         self.settled = 0  # number of acknowledged messages, for the detection of slow consumers
         self.writes_tails = False  # `write_tail` may be called: writing a message settles it
-        self.group_backlog: PendingList | None = None  # messages of its groups that wait for credit
+        self.group_backlog: PendingList | None = None  # messages of its groups that wait until it has credit
         self.group_owner: GroupOwner | None = None  # None until a group is pinned to this consumer
 
     def deliver_message(self, message: Message) -> None:
@@ -162,7 +162,7 @@ class Consumer(ConsumerBase):
 
     @property
     def has_waiting(self) -> bool:
-        """Whether the queue has a message for the consumer, which it would get if it could take one."""
+        """Whether the queue has a message that this consumer would get if it had credit."""
         source, backlog, paged = self.source, self.group_backlog, self.queue.paged
         if source.head() is not None or (backlog is not None and backlog.head() is not None):
             return True
@@ -220,7 +220,7 @@ class MessageGroups:
         self.buckets = buckets
         self.owners: dict[bytes | int, GroupOwner] = {}
         self.stale = 0  # number of entries of consumers that have left
-        self.first = 0  # number of the message that last pinned a group, until its delivery
+        self.first = 0  # number of the message that pinned a group last, until that message is delivered
 
     def _key(self, group: bytes) -> bytes | int:
         return group if self.buckets < 0 else crc32(group) % self.buckets
@@ -345,14 +345,15 @@ PERHAPS = SELECTORS | PAGED
 #: Evaluations of a selector between two readings of the clock. One evaluation may take long, with XPATH for example.
 SCANNED_AT_ONCE = 8
 
-#: Number of references in the list of a selector at which its scan pauses until consumers have taken them. Each takes
-#: 8 bytes: without a limit the lists of thousands of selectors would take more memory than the messages.
+#: Number of references in a selector's list at which its scan pauses until consumers have taken them. A reference takes
+#: 8 bytes: without this limit thousands of selectors would need more memory than the messages.
 LISTED = 256
 
-#: Up to this number consumers are paused one by one; each takes time linear in the number of ready consumers.
+#: Maximum number of consumers that are paused one by one: each takes time linear in the ready consumers.
 PAUSED_SINGLY = 16
 
-#: Entries of consumers that have left at which `MessageGroups.sweep` removes them, if they are more than half of all.
+#: Number of entries of consumers that have left at which `MessageGroups.sweep` removes them, if they are more than half
+#: of all entries.
 STALE = 1000
 
 
@@ -363,27 +364,26 @@ class SelectorList:
     matches: Matches
     pending: PendingList = field(default_factory=PendingList)
     consumers: int = 0
-    #: position of the scan of older messages: the list has no message after it. None: the scan is complete
+    #: position of the scan of older messages: the list has no message behind it. None: the scan is complete
     cursor: PendingCursor | None = None
     paused: bool = False  # the scan waits until the list is empty
 
 
-#: References that a `PendingCursor` reads ahead.
+#: Number of references that a `PendingCursor` reads at once.
 AHEAD = 512
 
 
 class PendingCursor:
-    """A position among the pending messages of a queue, in the order of delivery. The queue may change meanwhile.
-
-    The cursor returns each message after its position, new ones included. It begins at the head of a priority.
+    """A position among the pending messages of a queue, in the order of delivery. The queue may change meanwhile. The
+    cursor begins at the head of a priority. It returns all messages after its position, new ones as well.
     """
 
     def __init__(self, dispatcher: Dispatcher, level: int = LEVELS - 1) -> None:
         self._dispatcher = dispatcher
-        self._chunk: list[Reference] = []  # the next references, in reverse order
-        self._version = 0  # version of the dispatcher when it read them
+        self._chunk: list[Reference] = []  # the next references, the nearest one last
+        self._version = 0  # `Dispatcher.version` when ``_chunk`` was read
         self.level = level  # priority, -1 at the end
-        self.sequence: int | None = None  # first sequence after the cursor; None: the start of the level
+        self.sequence: int | None = None  # first sequence after the position; None: the start of the level
 
     def passed(self, priority: int, sequence: int) -> bool:
         """Return whether a message of this priority and sequence is before the cursor."""
@@ -391,7 +391,7 @@ class PendingCursor:
         return priority > self.level or (priority == self.level and mine is not None and sequence < mine)
 
     def take(self, most: int) -> list[Reference]:
-        """Return the next ``most`` references without those no longer pending. May be empty before the end."""
+        """Take up to ``most`` next references, without those no longer pending. May be empty before the end."""
         while not self._read():
             self.level -= 1
             self.sequence = None
@@ -421,7 +421,7 @@ class PendingCursor:
             self.sequence = sequence + 1
 
     def _read(self) -> bool:
-        """Read the next references if the cursor has none, or if the queue may have new ones among them."""
+        """Read the next references if ``_chunk`` is empty, or if new messages may belong between those in it."""
         dispatcher = self._dispatcher
         if not self._chunk or self._version != dispatcher.version:
             self._chunk = dispatcher.read_pending(self.level, self.sequence, AHEAD)
@@ -448,11 +448,11 @@ class Dispatcher:
         self.pending = PendingList()
         self.selector_lists: dict[object, SelectorList] = {}  # by ``Consumer.matches_key``
         self.scanning = 0  # number of selector lists whose scan is not complete
-        self.version = 0  # counts messages that became pending elsewhere than at the tail
+        self.version = 0  # changes when messages become pending elsewhere than at the tail
         self.groups: MessageGroups | None = None  # None until the first message of a group
         self.exclusive: Consumer | None = None  # the only consumer of an exclusive queue that is served
         self._buckets = queue.attributes.group_buckets
-        self._delivered_before = 0  # messages_delivered of the queue when ``exclusive`` was selected
+        self._delivered_before = 0  # ``messages_delivered`` of the queue when ``exclusive`` was selected
         self.blocks = NON_DESTRUCTIVE if queue.attributes.non_destructive else 0
         self.set_block(FIRST_KEY, queue.attributes.group_first_key is not None)
         self._suspensions = 0
@@ -485,7 +485,7 @@ class Dispatcher:
 
     @property
     def active(self) -> bool:
-        """Whether the queue delivers pending messages: it has a ready consumer and is not stopped."""
+        """Whether delivery of pending messages is possible: the queue has a ready consumer and is not stopped."""
         return bool(self.ready) and not self.blocks & STOPPED
 
     # ---- consumers
@@ -516,7 +516,7 @@ class Dispatcher:
         self._forget_source(consumer)
         consumer.source = (
             PendingList()
-        )  # a reference that it rejected refers to it, and must not keep the former list alive
+        )  # a reference that this consumer rejected refers to it; that must not keep its list in memory
         self._free_groups(consumer)
         if self.queue.paged is not None:
             self.queue.paged.on_consumer_removed(consumer)
@@ -536,7 +536,7 @@ class Dispatcher:
             return
         if not self.queue.attributes.exclusive or self.exclusive is consumer:
             self._make_ready(consumer)
-            if self.count and self.next_in_memory(consumer) is not None:  # no other consumer could take it
+            if self.count and self.next_in_memory(consumer) is not None:  # no other consumer could receive it
                 self.dispatch()
             elif self.blocks & PAGED:
                 self._demand()
@@ -589,7 +589,7 @@ class Dispatcher:
         self.dispatch()
 
     def stands_by(self, consumer: Consumer) -> bool:
-        """Return whether a consumer could take messages and has none, because the queue serves another one first."""
+        """Return whether a willing consumer has no messages because the queue serves another consumer first."""
         if not consumer.willing or any(consumer.unsettled_references()):
             return False
         if self.queue.attributes.exclusive:
@@ -632,7 +632,7 @@ class Dispatcher:
         ready.insert(lower, consumer)
 
     def next_consumer(self) -> Consumer:
-        """Return the next ready consumer, round robin. If there is only one, callers skip this call."""
+        """Return the next ready consumer, round robin. Callers with a single ready consumer skip this call."""
         ready = self.ready
         consumer = ready[0]
         ready.rotate(-1)
@@ -688,7 +688,7 @@ class Dispatcher:
             over = cursor.level < 0
             if over:
                 self._end_scan(target)
-                waited = waited and self.groups is None  # the scan may have delayed a group's backlog
+                waited = waited and self.groups is None  # the scan may have delayed messages of groups
             if not waited and (pending.size or self.groups is not None):
                 self.dispatch()
             elif over and self.blocks & PAGED:
@@ -823,7 +823,7 @@ class Dispatcher:
         """Count one pending reference less. The caller has changed its state; the lists remove it lazily."""
         self.count = count = self.count - 1
         pending = self.pending
-        pending.head()  # removes the reference if it is the first
+        pending.head()  # drops the reference if it is the first one
         if pending.size > 2 * count + SLACK:
             pending.sweep(count)
         if self.selector_lists:
@@ -852,13 +852,13 @@ class Dispatcher:
         return _merged([iter(each) for each in self.lists()])
 
     def read_pending(self, priority: int, sequence: int | None, most: int) -> list[Reference]:
-        """Return the next references of a priority from a sequence on, in order. Some may no longer be pending."""
+        """Return up to ``most`` references of a priority from a sequence on, in order; some may not be pending now."""
         found = self.pending.read(priority, sequence, most)
         backlogs = self.lists()[1:] if self.groups is not None else []
         if not backlogs:
             return found
         parts = [found, *[backlog.read(priority, sequence, most) for backlog in backlogs]]
-        # the lists may contain later references
+        # later references are complete only up to this sequence
         end = min((part[-1].sequence for part in parts if part), default=0)
         each = {ref for part in parts for ref in part if ref.sequence <= end}
         return sorted(each, key=attrgetter("sequence"))
@@ -988,7 +988,7 @@ class Dispatcher:
         if idle > DELIVERIES:
             self._effort.steps += idle
         if self.selector_lists:
-            # a message that was delivered through one list is still in the others
+            # each list may still have messages that were delivered through another list
             self.pending.sweep(self.count)
             self._sweep_selector_lists()
         if self.blocks & PAGED:
@@ -1008,7 +1008,7 @@ class Dispatcher:
             self.dispatch()
 
     def resume_delivery(self) -> None:
-        """Continue the delivery that `_defer` put off."""
+        """Continue the delivery that `_defer` has postponed."""
         self._deferred = False
         self.dispatch()
 
@@ -1092,7 +1092,7 @@ class Dispatcher:
             return ref
 
     def _is_ahead(self, ref: Reference, consumer: Consumer) -> bool:
-        """Return whether the scan for a consumer may still find a message that precedes ``ref``."""
+        """Return whether the unfinished scan for a consumer may still find a message that precedes ``ref``."""
         return self.is_scanning(consumer) and not self._passed(self.selector_lists[consumer.matches_key], ref)
 
     def next_in_memory(self, consumer: Consumer) -> Reference | None:
@@ -1116,7 +1116,7 @@ class Dispatcher:
 
 
 def _merged(lists: list[Iterator[Reference]]) -> Iterator[Reference]:
-    """Merge lists in the order of delivery, without duplicates: a reference may be in two of them."""
+    """Merge lists in the order of delivery. A reference in two lists is yielded once."""
     return (
         lists[0] if len(lists) == 1 else map(itemgetter(0), groupby(merge(*lists, key=attrgetter("order"))))
     )
@@ -1129,7 +1129,7 @@ def _everything(message: Message) -> bool:
 class PagedQueue(Protocol):
     """The messages of one queue in the pages of all its addresses."""
 
-    cursors: list[Cursor]  # one for each address that paged messages for this queue
+    cursors: list[Cursor]  # one cursor for each address that has paged messages for this queue
 
     @property
     def waiting(self) -> int:
@@ -1150,10 +1150,10 @@ class PagedQueue(Protocol):
         """Process several messages that were paged, each behind others of its priority."""
 
     def may_deliver(self, ref: Reference, consumer: Consumer) -> bool:
-        """Return whether no message on disk precedes ``ref`` for this consumer, and the consumer has page credit."""
+        """Return whether ``ref`` precedes the consumer's messages on disk, and the consumer has page credit."""
 
     def position_before(self, ref: Reference | None) -> Position | None:
-        """Return the first position on disk if it precedes ``ref`` for a consumer without a selector, else None."""
+        """Return the first position on disk if it precedes ``ref`` for consumers without a selector, else None."""
 
     def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
         """Process the delivery of a message from a page."""
@@ -1165,19 +1165,18 @@ class PagedQueue(Protocol):
         """Record that a message from a page was settled."""
 
     def spill(self, ref: Reference, owner: Consumer) -> bool:
-        """Return a message to disk if spilled messages of its group's owner precede it, or if memory is used up.
-
-        Return whether this was done. The first message in the backlog of an owner stays in memory.
+        """Return a message to disk, if earlier ones of its group's owner were spilled, or if memory is used up. Return
+        whether the message was spilled. The first message in the backlog of an owner stays in memory.
         """
 
     def release_spilled(self, consumer: Consumer) -> None:
-        """Allow all consumers to receive the messages that were spilled for one consumer."""
+        """Allow all consumers to receive the messages that were spilled because ``consumer`` owned their groups."""
 
     def on_consumer_removed(self, consumer: Consumer) -> None:
         """Forget a consumer that has left the queue."""
 
     def demand(self) -> None:
-        """Load messages if consumers can take more than are in memory."""
+        """Load messages if the consumers can take more than the messages in memory."""
 
     def evict(self, position: Position) -> None:
         """Evict the message at a position that `position_before` returned (rings that count paged messages)."""
@@ -1198,13 +1197,13 @@ class PagedQueue(Protocol):
         """Return the block that contains a position, None if it is not in memory."""
 
     def fetch(self, cursor: Cursor, page: Page, index: int, done: Done) -> None:
-        """Read the block that contains a position; see `Pages.fetch`."""
+        """Read the block that contains a position, as `Pages.fetch` does."""
 
     def load_reference(self, cursor: Cursor, position: Position, message: Message) -> Reference:
-        """Load a message on disk. Return its reference, with the state GONE and in no list."""
+        """Load a message that is on disk. Its new reference has the state GONE and is in no list."""
 
     def deliver_now(self, cursor: Cursor, position: Position, message: Message) -> None:
-        """Make a scheduled message on disk due at once."""
+        """Make a scheduled message that is on disk due now."""
 
 
 #: Number of references requeued between two checks whether paging must return some of them to disk.
@@ -1218,10 +1217,10 @@ MOST_TOGETHER = 1 << 40
 
 
 class DueBatch:
-    """The scheduled messages of one queue that become due together. In a full ring those sent last stay."""
+    """Scheduled messages of one queue that become due together. A full ring keeps those of them that were sent last."""
 
     def __init__(self, first_sequence: int) -> None:
-        self.sequence = first_sequence  # sequence of the next message
+        self.sequence = first_sequence  # sequence number for the next message
         self._pending: list[tuple[int, int, Reference]] = []  # a heap, by message number and sequence
 
     def add(self, ref: Reference) -> None:
@@ -1291,20 +1290,20 @@ class Queue(QueueBase):
         self.non_destructive = attributes.non_destructive
         self.in_memory_only = attributes.non_destructive or is_internal(
             address.name
-        )  # also while its addresses are in page mode
+        )  # including the time while its addresses page
         self.retains_from = (
             (IN_DURABLE if self.durable else EVERYWHERE) if broker.storage.keeps_all else NEVER
         )
         self.dispatcher = Dispatcher(self)
         self.consumers: list[Consumer] = (
             self.dispatcher.consumers
-        )  # the list of the dispatcher, for hot paths
+        )  # the list of `Dispatcher`, here for hot paths
         self.ready = self.dispatcher.ready
         self.paged: PagedQueue | None = None  # the messages in pages, None without any
         self.scheduled: dict[int, Reference] = {}  # in memory, by message number
         self.ring_size = attributes.ring_size
         self.no_local: object = None  # sender whose messages a multicast subscription rejects (no-local)
-        self.accepts: Matches | None = None  # filter and no-local, for the address
+        self.accepts: Matches | None = None  # filter and no-local together, for the address
         self.update_filter()
         self.view: object = None  # the view that policies get of the queue, None until one needs it
         self.evicted: Listener | None = None  # called with each message that the ring evicts
@@ -1355,7 +1354,7 @@ class Queue(QueueBase):
 
     @property
     def count(self) -> int:
-        """Number of pending messages in memory."""
+        """Number of pending messages that are in memory."""
         return self.dispatcher.count
 
     @property
@@ -1409,7 +1408,7 @@ class Queue(QueueBase):
                     return
             elif dispatcher.blocks == SELECTORS:
                 matching = dispatcher.matching(message, message.number)
-                if not 0 <= self.ring_size <= dispatcher.count:  # else the ring evicts a message first
+                if not 0 <= self.ring_size <= dispatcher.count:  # else a full ring must evict a message first
                     found = dispatcher.consumer_for(matching)
                     if found is not None:
                         found.deliver_message(message)
@@ -1445,7 +1444,7 @@ class Queue(QueueBase):
         consumer: Consumer | None = None
         if dispatcher.blocks & SELECTORS:
             if self.attributes.ring_counts_paged and 0 <= self.ring_size <= self.ring_count:
-                return False  # the ring evicts a message first
+                return False  # a full ring must evict a message first
             consumer = dispatcher.consumer_for(dispatcher.matching(message, message.number))
         elif not dispatcher.count:
             consumer = ready[0] if len(ready) == 1 else dispatcher.next_consumer()
@@ -1496,7 +1495,7 @@ class Queue(QueueBase):
         self.delivering += 1
 
     def reference_to(self, message: Message) -> Reference:
-        """Return a reference to a message of `mark_delivering_unreferenced`."""
+        """Return the reference to a message that was delivered with `mark_delivering_unreferenced`."""
         ref = Reference(message, self, message.number, DELIVERING)
         ref.deliveries = 1
         return ref
@@ -1511,7 +1510,7 @@ class Queue(QueueBase):
         return ref
 
     def postpone(self, ref: Reference, due: Due) -> None:
-        """Schedule a message that is in no list for ``due`` (epoch ms)."""
+        """Schedule a message for ``due`` (epoch ms). Its reference is in no list."""
         ref.state = SCHEDULED
         ref.due = due
         self.scheduled[ref.message.number] = ref
@@ -1530,7 +1529,7 @@ class Queue(QueueBase):
         """
         for ref in refs:
             self.scheduled.pop(ref.message.number, None)
-            if not ref.deliveries:  # a redelivery keeps its former position
+            if not ref.deliveries:  # a redelivered message keeps its former position
                 ref.sequence = batch.sequence
             batch.sequence += 1
             if self.drop_if_full(ref, batch):
@@ -1582,9 +1581,8 @@ class Queue(QueueBase):
     # ---- a reference is made, and undone
 
     def _add_reference(self, message: Message, state: int, due: Due = 0) -> Reference:
-        """Return a new reference to a message, which counts for this queue until `drop`.
-
-        The store gets a durable or retained message, unless ``state`` is GONE: then it has the message already.
+        """Return a new reference to a message, which this queue counts until `drop`. The store gets a durable or
+        retained message, unless ``state`` is GONE: the store has such a message already.
         """
         self._hold(message)
         ref = Reference(message, self, message.number, state)
@@ -1594,7 +1592,7 @@ class Queue(QueueBase):
         return ref
 
     def _hold(self, message: Message) -> None:
-        """Count a message in the memory of this queue and of the message's account, until `_release`."""
+        """Count a message in memory, for this queue and for the account of the message, until `_release`."""
         size, holders = len(message.tail) + MESSAGE_OVERHEAD, message.holders
         if not holders:
             address = message.address
@@ -1621,9 +1619,8 @@ class Queue(QueueBase):
             message.account.release(REFERENCE_OVERHEAD, 0)
 
     def drop(self, ref: Reference, reason: Reason | None) -> None:
-        """Drop a reference, and record ``reason`` in the store. None: the message stays in its page.
-
-        The caller adjusts the counts for the former state of the reference (`detach`).
+        """Drop a reference, and store ``reason``; None: the message stays in its page. The caller adjusts the counts
+        for the former state of the reference, with `detach`.
         """
         ref.state = GONE
         message = ref.message
@@ -1633,7 +1630,7 @@ class Queue(QueueBase):
         if reason is None:
             return
         if ref.position is not None:
-            if self.paged is not None:  # None: the queue is deleted, and has no cursor
+            if self.paged is not None:  # None: the queue is deleted, and has no cursor any longer
                 self.paged.settled(ref, reason)
         elif message.traits.durable and self.durable:
             self.broker.storage.settle(ref, reason)
@@ -1648,7 +1645,7 @@ class Queue(QueueBase):
             storage.append(ref)
             if waits:
                 storage.postponed(ref)
-        elif traits.retained >= self.retains_from:  # a restart does not bring it back
+        elif traits.retained >= self.retains_from:  # a restart does not recover the message
             if self._entries is None:
                 self._entries = Entries(self, None)
             if not self._entries.messages:
@@ -1665,7 +1662,7 @@ class Queue(QueueBase):
         """Deliver a reference that is in no list. In a non-destructive queue it stays pending."""
         self.delivering += 1
         if self.non_destructive:
-            ref.message.account.occupy(REFERENCE_OVERHEAD, 0)  # each consumer has its own delivery
+            ref.message.account.occupy(REFERENCE_OVERHEAD, 0)  # each consumer has a delivery of its own
         else:
             ref.state = DELIVERING
             ref.deliveries += 1
@@ -1703,11 +1700,11 @@ class Queue(QueueBase):
         self._release(message)
 
     def settle_all(self, refs: list[Reference]) -> None:
-        """Settle many messages in time slices. Empties the list."""
+        """Settle many messages in time slices. Empties the list of references."""
         self.broker.background.run(self._settle_all(refs), self)
 
     def _settle_all(self, refs: list[Reference]) -> Iterator[None]:
-        refs.reverse()  # the first delivered is the first to be settled
+        refs.reverse()  # settle them in the order of their delivery: the job takes from the end
         for ref in _consume(refs):
             self.settle(ref)
             yield
@@ -1779,7 +1776,7 @@ class Queue(QueueBase):
         return True
 
     def kill(self, ref: Reference) -> None:
-        """Remove a message, and count it as killed."""
+        """Remove a message, and count it in ``messages_killed``."""
         self.detach(ref)
         self.messages_killed += 1
         if self.hooks.killed is not None:
@@ -1811,14 +1808,14 @@ class Queue(QueueBase):
         self.run_suspended(self._requeue_all(refs, consumer, failed))
 
     def _offer_again(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> None:
-        """Return messages of a non-destructive queue to the list of the consumer that rejected them (None: removed)."""
+        """Offer messages of a non-destructive queue again to the consumer that rejected them (None: it was removed)."""
         self.messages_requeued += len(refs)
         self.delivering -= len(refs)
         for ref in refs:
             ref.message.account.release(REFERENCE_OVERHEAD, 0)
             if ref.state != PENDING:
                 continue
-            if failed and consumer is not None:  # NACK. A removed consumer's attempts do not count for others
+            if failed and consumer is not None:  # a NACK; a removed consumer's attempts do not count
                 ref.attempts += 1
                 ref.deliveries = max(ref.deliveries, 1) + 1  # the next delivery is a redelivery
                 if self.remove_if_exhausted(ref):
@@ -1904,19 +1901,18 @@ class Queue(QueueBase):
 
     @property
     def ring_count(self) -> int:
-        """Number of messages that count for the ring: pending ones, and paged ones if ``ring-counts-paged`` is set."""
+        """Number of messages that ``ring-size`` limits: pending ones; with ``ring-counts-paged`` also paged ones."""
         if self.paged is None or not self.attributes.ring_counts_paged:
             return self.dispatcher.count
         return self.dispatcher.count + self.paged.waiting
 
     def evict(self, requeued: bool = False) -> None:
-        """Call `Hooks.overflow` for a ring over its size, or for a full one to which a message is requeued."""
+        """Call `Hooks.overflow` if the ring is too large, or if it is full and a message is requeued."""
         self.hooks.overflow(self.view or self.broker.view_of(self), requeued)
 
     def drop_if_full(self, ref: Reference, batch: DueBatch | None = None) -> bool:
-        """Drop a message that is requeued, or due (in ``batch``), if the ring is full. Return whether it was dropped.
-
-        The ring drops a message of ``batch`` that was sent before ``ref`` instead, if one is pending.
+        """Drop a message that is requeued, or due (then with ``batch``), if the ring is full. Return whether it was
+        dropped. If ``batch`` has a pending message that was sent before ``ref``, the ring drops that message instead.
         """
         if self.ring_size < 0:
             return False
@@ -2007,22 +2003,21 @@ class Queue(QueueBase):
         return killed
 
     def kill_all(self, pending: Iterator[Reference], scheduled: list[Reference]) -> Iterator[int]:
-        """Kill all messages on disk only, and these. Yields the number killed in each step. Empties ``scheduled``.
-
-        Paging must not load messages meanwhile.
+        """Kill all messages on disk only, and the given ones. Yields the number of messages killed in each step.
+        Empties ``scheduled``. Paging must not load messages meanwhile.
         """
         yield from self.kill_on_disk()
         yield from self.kill_each(pending, scheduled)
 
     def kill_on_disk(self) -> Iterator[int]:
-        """Kill all messages on disk only. Yields the number killed in each step."""
+        """Kill all messages that are on disk only. Yields the number of messages killed in each step."""
         if self.paged is not None:
             for purged in self.paged.purge():
                 self.messages_killed += purged
                 yield purged
 
     def kill_each(self, pending: Iterator[Reference], scheduled: list[Reference]) -> Iterator[int]:
-        """Kill messages that are still pending or scheduled. Yields 1 or 0 for each. Empties ``scheduled``."""
+        """Kill the messages that are still pending or scheduled. Yields 1 or 0 for each. Empties ``scheduled``."""
         scheduled.reverse()
         for ref in chain(pending, _consume(scheduled)):
             found = ref.state == PENDING or ref.state == SCHEDULED
@@ -2061,7 +2056,7 @@ class Queue(QueueBase):
         if (self.count or self.scheduled) and not (self.broker.stopping and self.forgotten_by_restart):
             self.run_suspended(self.kill_all(dispatcher.detach(), list(self.scheduled.values())))
         for consumer in list(self.consumers):
-            if consumer in self.consumers:  # a cancelled consumer may have removed others
+            if consumer in self.consumers:  # the cancellation of one consumer may have removed others
                 consumer.cancelled(f"Queue {self.name} was deleted")
         if self.paged is not None:
             self.paged.close()
@@ -2083,7 +2078,7 @@ class Queue(QueueBase):
 
 
 def _consume(refs: list[Reference]) -> Iterator[Reference]:
-    """Pop the references one by one from the end: Python frees killed messages between steps, not all at the end."""
+    """Pop the references from the end: Python frees each killed message in its step, not all of them at the end."""
     while refs:
         yield refs.pop()
 
@@ -2115,7 +2110,7 @@ def _expire(ref: Reference) -> None:
 
 
 def _still_watched(ref: Reference, due: int) -> bool:
-    """Return whether to expire a message. A delivered one stays with its consumer, and is watched again if requeued."""
+    """Return whether to expire a message. A message in delivery stays, and is watched again if requeued."""
     ref.watched = ref.watched and ref.state != DELIVERING
     return ref.watched
 
@@ -2149,7 +2144,7 @@ class QueueServices:
         self.effort = Effort()
         self.storage = storage
         self.delivery_suspended = False
-        self.stopping = False  # while True, messages outside the store are not requeued or killed one by one
+        self.stopping = False  # True: messages outside the store are not requeued or killed one by one
         self.schedule = TimerQueue(clock, self.background, _still_scheduled, self._fall_due)
         self.delays = (
             self.schedule  # with one clock, one timer queue: messages with equal due times keep their order
@@ -2167,7 +2162,7 @@ class QueueServices:
 
     @contextmanager
     def together(self, size: int = 0) -> Iterator[None]:
-        """Return a context whose changes are one transaction of the store. ``size``: see `Storage.begin`."""
+        """Return a context manager: all changes in its body are one transaction. ``size``: see `Storage.begin`."""
         self.storage.begin(size)
         try:
             yield
@@ -2185,18 +2180,18 @@ class QueueServices:
             self.schedule.enter(ref, due)
 
     def forget_schedule(self, ref: Reference) -> None:
-        """Remove a message from the timers: it is no longer scheduled for ``ref.due``."""
+        """Remove a message from the timers, because it is not scheduled for ``ref.due`` any longer."""
         (self.delays if isinstance(ref.due, FromNow) else self.schedule).forget()
 
     def _due(self, ref: Reference) -> int:
-        """Return when a message became due (epoch ms), by the present wall clock."""
+        """Return the time (epoch ms) at which a message became due, by the present wall clock."""
         due, clock = ref.due, self.clock
         if not isinstance(due, FromNow):
             return int(due)
         came = clock.now - (clock.steady.now - due.steady)
         return (
             came if abs(came - due) > NOTICED else int(due)
-        )  # a small difference between the clocks is not a jump
+        )  # a small difference is an inaccuracy of the clocks, not a jump
 
     def _fall_due(self) -> Callable[[Reference], None]:
         """Return a function that enqueues scheduled messages which become due at the same time, one per call."""

@@ -31,7 +31,7 @@ from .reference import (
 
 
 class PageRead:
-    """The read of a block of a page. ``block`` is None before its end, and if the block is unreadable."""
+    """A read of a block of a page. ``block`` is None until the read ends, and if the block is unreadable."""
 
     def __init__(self, area: PagedQueue, cursor: Cursor, page: Page, index: int) -> None:
         self.block: Block | None = None
@@ -45,7 +45,7 @@ class PageRead:
             self._call()
 
     def then(self, call: Call) -> None:
-        """Call ``call`` when the read has ended; at once if it has already."""
+        """Call ``call`` when the read has ended, or at once if it has ended already."""
         self._call = call
         if self.over:
             call()
@@ -83,7 +83,7 @@ class OnDisk(Reference):
 
 
 def loaded_reference(ref: Reference) -> Reference | None:
-    """Return the reference of a pending or scheduled message, loaded if it is on disk. None: it has left the queue."""
+    """Return the reference of a pending or scheduled message, loaded if necessary. None: it has left the queue."""
     if isinstance(ref, OnDisk):
         return ref.load()
     return ref if ref.state in (PENDING, SCHEDULED) else None
@@ -94,13 +94,13 @@ References = Iterator[Reference | PageRead]
 
 
 def iterate_pending(queue: Queue) -> References:
-    """Iterate over the pending messages, in memory and on disk, in the order of delivery. Skips those sent later."""
+    """Iterate over the pending messages, in memory and on disk, in the order of delivery. Skips messages sent later."""
     until = queue.broker.next_message_number()
     return chain(*[_iterate_level(queue, level, until) for level in reversed(range(LEVELS))])
 
 
 def _iterate_level(queue: Queue, level: int, until: int) -> References:
-    """Iterate over one priority by message number below ``until``: no duplicates if a message is loaded meanwhile."""
+    """Iterate over the messages of one priority with numbers below ``until``, by number, without duplicates."""
     blocks: dict[Cursor, Block] = {}
     positions: dict[Cursor, Position] = {}
     memory = PendingCursor(queue.dispatcher, level)
@@ -108,7 +108,7 @@ def _iterate_level(queue: Queue, level: int, until: int) -> References:
         area = queue.paged
         ref = memory.peek()
         while ref is not None and ref.message.number >= until:
-            # newer messages are at the tail; those that became due are at the head
+            # new messages are at the tail, but messages that have become due are at the head
             if ref.sequence < until:
                 memory.skip(ref.sequence)
                 ref = memory.peek()
@@ -253,7 +253,7 @@ def find_message(
     Yields None when the caller may pause, and `PageRead` when it must wait.
     """
     others = list(elsewhere)
-    for _ in range(2):  # paging may load it, or a consumer may get it, meanwhile
+    for _ in range(2):  # twice: paging may load the message meanwhile, or a consumer may get it
         ref = queue.scheduled.get(number)
         if ref is not None:
             return ref
@@ -291,7 +291,7 @@ def deliver_now(queue: Queue, number: int) -> Steps:
     if ref.recurrence is not None:
         copy = repeated(ref.message, broker.next_message_number(), broker.clock.now)
         ref = queue.schedule(copy, broker.clock.now)
-    broker.forget_schedule(ref)  # its timer, or the one that `schedule` has just set
+    broker.forget_schedule(ref)  # cancel the timer of the message, which `schedule` may have just set
     queue.on_due([ref], queue.due_batch())
 
 

@@ -28,7 +28,7 @@ from .message import AddressBase, Matches, Message
 
 @dataclass(frozen=True, slots=True)
 class QueueAttributes:
-    """A `QueueConfiguration` with all defaults filled in and a compiled filter."""
+    """The attributes of a queue: a `QueueConfiguration` with all defaults filled in and a compiled filter."""
 
     routing_type: RoutingType
     durable: bool = True
@@ -62,7 +62,7 @@ class QueueAttributes:
         values = {name: getattr(configuration, name) for name in _FROM_CONFIGURATION}
         if configuration.configured and configuration.purge_on_no_consumers is None:
             values["purge_on_no_consumers"] = (
-                False  # Artemis: the default is for queues that a file does not declare
+                False  # Artemis: the default does not apply to queues that a file declares
             )
         for name, setting in _INHERITED:
             if values[name] is None:
@@ -125,13 +125,13 @@ STATES = ("pending", "delivering", "scheduled", "gone", "deferred")
 
 LEVELS = 10  # JMS priorities 0 to 9
 
-#: Up to `WHOLE` references `PendingList.sweep` checks the whole list, in a longer list `RUN` references per call.
+#: Maximum length of a list that `PendingList.sweep` checks as a whole. Of a longer one it checks `RUN` references.
 WHOLE, RUN = 4096, 512
 
 #: Below this number of references `PendingList.restore_all` inserts them one by one.
 FEW = 64
 
-#: Number of stale references that a list may always have.
+#: Number of stale references that every list may have.
 SLACK = 64
 
 
@@ -177,7 +177,7 @@ class QueueBase:  # only tests have weak references: # compiled: same
     attributes: QueueAttributes
     durable: bool
     deleted: bool
-    retains_from: int  # the lowest ``Traits.retained`` of messages that the store retains for this queue
+    retains_from: int  # the store retains messages for this queue from this value of ``Traits.retained`` on
 
     def settle(self, ref: Reference) -> None:
         """Settle a message that a consumer acknowledged."""
@@ -212,7 +212,8 @@ class Reference:
         self.state = state
         self.deliveries = 0  # number of deliveries; the header redelivered is true from the second one on
         self.attempts = 0  # number of failed deliveries, for max-delivery-attempts
-        #: Other consumers have precedence. If the store retains messages, finally the consumer that acknowledged it.
+        #: The consumer that rejected the message: others have precedence. Finally the one that acknowledged it, if
+        #: retained.
         self.last_rejected_by: ConsumerBase | None = None
         self.due: Due = 0  # epoch ms, while SCHEDULED
         self.recurrence: Recurrence | None = None
@@ -267,7 +268,7 @@ class PendingList:
         self.mask = 0  # bit n: level n may have references
         self.size = 0  # number of references in all levels, stale ones included
         self._sweeping = 0  # the level that `_sweep_on` checks
-        self._swept = 0  # number of references of this level that it has checked
+        self._swept = 0  # number of references of this level that were checked already
 
     def append(self, ref: Reference) -> None:
         """Append a reference to the level of its priority."""
@@ -322,7 +323,7 @@ class PendingList:
                 self.size -= 1
 
     def latest(self) -> Reference | None:
-        """Return the pending reference that was sent last without removing it."""
+        """Return the pending reference whose message was sent last, without removing the reference."""
         return max(self._tails(), key=attrgetter("sequence"), default=None)
 
     def _tails(self) -> Iterator[Reference]:
@@ -347,7 +348,7 @@ class PendingList:
         self.size -= 1
 
     def restore(self, ref: Reference) -> None:
-        """Insert a reference by its sequence, if it is not still there."""
+        """Insert a reference by its sequence, unless it is still in the list."""
         priority = ref.message.traits.priority
         level = self.levels[priority] = self.levels[priority] or deque()
         self.mask |= 1 << priority
@@ -371,7 +372,7 @@ class PendingList:
             level = self.levels[priority] or deque()
             returned = list(run)
             self._make_overlapping(level, returned[0].sequence, returned[-1].sequence)
-            # two sorted runs: the sort takes linear time. A reference that was still in the list is there twice
+            # the sort of two sorted runs takes linear time; a reference that is still in the list comes twice
             merged = deque(dict.fromkeys(sorted((*level, *returned), key=attrgetter("sequence"))))
             self.size += len(merged) - len(level)
             self.levels[priority] = merged
@@ -401,7 +402,7 @@ class PendingList:
                 level.append(ref)
 
     def insert(self, ref: Reference) -> None:
-        """Insert a reference by its sequence: mostly at the tail, for messages that are read from pages in order."""
+        """Insert a reference by its sequence, mostly at the tail: messages are read from pages in their order."""
         level = self.levels[ref.message.traits.priority]
         if not level or (level[-1].sequence < ref.sequence and level[-1].state != DEFERRED):
             self.append(ref)
@@ -424,7 +425,7 @@ class PendingList:
         self.mask = self.size = 0
 
     def sweep(self, live: int) -> None:
-        """Drop stale references if they are more than half. ``live``: maximum number of pending ones in the list."""
+        """Drop stale references if they are more than half of the list. ``live``: maximum number of pending ones."""
         if self.size <= 2 * live + SLACK:
             return
         if self.size > WHOLE:
@@ -438,7 +439,7 @@ class PendingList:
                 self.size -= len(level) - len(pending)
 
     def _sweep_on(self) -> None:
-        """Drop the stale ones among the next `RUN` references, cyclically over all levels."""
+        """Drop the stale ones among the next `RUN` references. Successive calls go through all levels in turn."""
         for _ in range(LEVELS):
             level, at = self.levels[self._sweeping], self._swept
             if level and at < len(level):
@@ -453,7 +454,7 @@ class PendingList:
             self._sweeping, self._swept = (self._sweeping + 1) % LEVELS, 0
 
     def read(self, priority: int, sequence: int | None, most: int) -> list[Reference]:
-        """Return up to ``most`` references of a level from a sequence on (None: the first), stale ones included."""
+        """Return up to ``most`` references of a priority, stale ones too, from ``sequence`` on (None: the first)."""
         level = self.levels[priority]
         if not level:
             return []
@@ -519,8 +520,8 @@ class TimerQueue:
     """Timers for references: a heap ordered by due time (epoch ms), and one ``callLater`` for the soonest of them.
 
     References with equal due times are called in the order of `enter`. ``wanted(ref, due)``: whether an entry is valid
-    at its due time. `forget` counts an invalid entry; the heap is rebuilt when most are. ``fall_due()`` returns the
-    function to call with each reference that is due, in time slices.
+    at its due time. `forget` counts an invalid entry; the heap is rebuilt when more than half are invalid.
+    ``fall_due()`` returns a function, which is called with each due reference, in time slices.
     """
 
     def __init__(
@@ -539,7 +540,7 @@ class TimerQueue:
         self._wanted = wanted
         self._fall_due = fall_due
         self._heap: list[Entry] = []
-        self._former: list[Entry] = []  # while the heap is rebuilt: a heap of the entries not yet checked
+        self._former: list[Entry] = []  # during a rebuild: a heap of the entries that are not checked yet
         self._order = count()
 
     def __len__(self) -> int:
@@ -560,7 +561,7 @@ class TimerQueue:
             self._background.run(self._rebuild())
 
     def _rebuild(self) -> Iterator[None]:
-        """Move the valid entries to the new heap, from the end, so that the rest stays a heap."""
+        """Move the valid entries to the new heap, the last ones first, so that the others remain a heap."""
         while self._former:
             entry = self._former.pop()
             if self._wanted(entry[2], entry[0]):
@@ -592,7 +593,7 @@ class TimerQueue:
         self._background.run(self._sweep())
 
     def _sweep(self) -> Iterator[None]:
-        """Call ``fall_due`` with the references that are due at the start of this job."""
+        """Call the function of ``fall_due`` with each reference that is due at the start of this job."""
         now = self._clock.refresh()
         try:
             fall_due = self._fall_due()
@@ -646,10 +647,11 @@ DEFAULT_CEILING = 10
 
 
 def redelivery_delay(settings: AddressSettings, attempts: int, random: Callable[[], float]) -> int:
-    """Return the pause in milliseconds before the delivery after ``attempts`` failed ones.
+    """Return the pause (ms) before the next delivery, after ``attempts`` failed deliveries.
 
-    redelivery-delay × redelivery-delay-multiplier^(attempts-1), at most max-redelivery-delay, then longer or shorter by
-    at most the part redelivery-collision-avoidance-factor. ``random`` returns numbers from 0 to 1.
+    The pause is redelivery-delay × redelivery-delay-multiplier^(attempts-1), at most max-redelivery-delay. It is then
+    changed at random by at most the part redelivery-collision-avoidance-factor, up or down. ``random`` returns numbers
+    from 0 to 1.
     """
     base = settings.redelivery_delay
     if base <= 0:

@@ -18,7 +18,7 @@ from .queue import Consumer, Queue
 
 log = logging.getLogger(__name__)
 
-#: Milliseconds. Checks are due at multiples of it, so that one timer serves many queues.
+#: Milliseconds. All checks are due at multiples of this interval, so that one timer serves many queues.
 GRAIN = 1000
 
 
@@ -31,7 +31,7 @@ class Watched:
         self.due = -(-due // GRAIN) * GRAIN
         self.added = queue.messages_added
         self.settled = {consumer: consumer.settled for consumer in queue.consumers}
-        self.slow = slow  # consumers that were too slow then
+        self.slow = slow  # consumers that were too slow at that check
 
 
 class SlowConsumers:
@@ -85,7 +85,7 @@ class SlowConsumers:
 
     def _act(self, queue: Queue, consumer: Consumer, rate: float, settings: AddressSettings) -> None:
         if consumer not in queue.consumers:
-            return  # closed with its connection, because of another slow consumer
+            return  # closed meanwhile with its connection, because of another slow consumer
         unit = settings.slow_consumer_threshold_measurement_unit
         words = unit.replace("_", " ").lower()
         text = (
