@@ -36,17 +36,16 @@ from stompring.broker.ports import TIMED, Block, Cursor, Done, Pages, Reason, on
 from stompring.broker.queue import Consumer, DueBatch, Queue, as_queue
 from stompring.broker.reference import PENDING, Page, PendingList, Position, Reference, is_expired
 
-#: Bytes of a remembered selector result: its dictionary entry, and a share of the headers that it is for.
+#: Bytes of a remembered selector result: its dictionary entry, and its share of the headers for which it is kept.
 ANSWER_SIZE = 256
 
-#: Divisor of the budget: the share that remembered selector results may use.
+#: Divisor of the memory budget: the share of it that remembered selector results may use.
 ANSWERS_SHARE = 16
 
 
 class MemoryBudget(Account):
-    """Bytes used and the limit they share. It is the `Account` of every message that came from a page.
-
-    The limit is soft: a consumer without any messages may always have a few, so that each consumer makes progress.
+    """Bytes used and the limit they share. It is the `Account` of every message that came from a page. The limit is
+    soft: even above it, a consumer without messages gets a few, so that each consumer makes progress.
     """
 
     def __init__(self, limit: int) -> None:
@@ -72,7 +71,7 @@ class MemoryBudget(Account):
         return self.answers + ANSWER_SIZE <= self.limit // ANSWERS_SHARE
 
 
-#: Number of dropped references at the front at which the array is copied without them.
+#: Number of dropped positions at the front of the array at which the array is copied without them.
 SLACK = 1024
 
 
@@ -82,13 +81,13 @@ def key_of(page: Page, index: int) -> int:
 
 
 def position_of(cursor: Cursor, key: int) -> Position | None:
-    """Return the position of a key, None if its page no longer exists."""
+    """Return the position with this key, None if its page no longer exists."""
     page = cursor.pages.page(key >> 32)
     return None if page is None else (page, key & 0xFFFFFFFF)
 
 
 def waiting_at(cursor: Cursor, key: int) -> Position | None:
-    """Return the position of a key, None if no message waits there on disk."""
+    """Return the position with this key, None if no message waits there on disk."""
     position = position_of(cursor, key)
     return position if position is not None and cursor.is_waiting(*position) else None
 
@@ -104,7 +103,7 @@ class References:
         return len(self._keys) - self._start
 
     def add(self, key: int) -> int | None:
-        """Add a position. Return its index, None if it was added before."""
+        """Add a position. Return its index, None if the position was added before."""
         keys = self._keys
         at = len(keys)
         if len(self) and keys[-1] >= key:
@@ -115,7 +114,7 @@ class References:
         return at
 
     def first(self, cursor: Cursor) -> Position | None:
-        """Return the first waiting position, and drop those before it, which are loaded or settled."""
+        """Return the first waiting position. Drops the positions before it, which are loaded or settled."""
         while len(self):
             position = waiting_at(cursor, self._keys[self._start])
             if position is not None:
@@ -164,7 +163,7 @@ class SpilledMessages(References):
 #: Maximum number of results that one header test remembers.
 REMEMBERED = 4096
 
-#: Number of different headers after which a header test with fewer hits than headers stops remembering.
+#: Number of different headers after which a header test stops to remember, if it had fewer hits than headers.
 TRIED = 256
 
 #: System properties that are the same for all messages with the same traits.
@@ -189,7 +188,7 @@ OWN_LINES = frozenset({b"content-length", b"timestamp", b"expires"})
 
 
 class HeaderView(Message):
-    """A message with headers only, for a selector. ``beyond`` becomes True when the selector reads anything else."""
+    """A message with headers only, for a selector. ``beyond`` becomes True when the selector reads another property."""
 
     __slots__ = ("beyond",)
 
@@ -220,14 +219,13 @@ class HeaderView(Message):
         return b""
 
     def __getattr__(self, name: str) -> object:
-        self.beyond = True  # a slot that this class does not fill
+        self.beyond = True  # the selector reads an attribute that this class does not set
         raise AttributeError(name)
 
 
 class HeaderTest:
-    """A selector whose result is remembered for equal headers, if the headers alone decide.
-
-    Nothing is remembered if few messages have the same headers, or if the results of all tests fill their memory.
+    """A selector that remembers its result for equal headers, if the result depends on the headers alone. It remembers
+    nothing if few messages have the same headers, or if the results of all tests use up their memory.
     """
 
     def __init__(self, matches: Matches, budget: MemoryBudget) -> None:
@@ -289,8 +287,8 @@ SCANNED_AT_ONCE = 8
 class Track:
     """Progress of a target list through the pages of one address, by priority: the matches, and the unscanned rest.
 
-    Without a test every waiting message matches, so that no scan is needed: ``scanned`` then only passes over messages
-    that were spilled for another consumer.
+    In a list without a selector every waiting message matches, so that no scan is needed: ``scanned`` then only passes
+    over messages that were spilled for another consumer.
     """
 
     def __init__(self, cursor: Cursor, test: HeaderTest | None) -> None:
@@ -323,12 +321,12 @@ class Track:
         self.references[level].add(key)
 
     def before_scan(self, level: int, key: int) -> bool:
-        """Return whether a position is before the unscanned ones, whatever its state was during the scan."""
+        """Return whether a position is before the unscanned ones. Its state during the scan does not matter."""
         scanned = self.scanned[level]
         return scanned is not None and key < key_of(*scanned)
 
     def skip(self, level: int, page: Page, index: int) -> None:
-        """Pass over a position of another consumer, and all before it."""
+        """Pass over a position that was spilled for another consumer, and all positions before it."""
         if not self.before_scan(level, key_of(page, index)):
             self.scanned[level] = (page, index + 1)
 
@@ -342,9 +340,8 @@ class Track:
                 self.scanned[level] = (page, index)
 
     def scan(self, block: Block, in_time: InTime) -> None:
-        """Test the unscanned messages of a block, at least `SCANNED_AT_ONCE`, until the time slice ends.
-
-        Skips each priority that has unscanned messages before the block.
+        """Test the unscanned messages of a block until the time slice ends, at least `SCANNED_AT_ONCE` of them. Skips a
+        priority if messages before the block are unscanned.
         """
         assert self.test is not None
         cursor, page, test = self.cursor, block.page, self.test
@@ -366,7 +363,8 @@ class Track:
                 self.scanned[level] = (page, stop)
 
     def _starts(self, block: Block) -> list[int]:
-        """Return the first unscanned index by state (priority + 1): the end of the block if another block is next."""
+        """Return the first unscanned index by state (priority + 1), or the end of the block if that is in another one.
+        """
         starts = [block.stop] * 11
         for level in LEVELS:
             position = self.next_unscanned(level)
@@ -384,7 +382,7 @@ NOTHING = -1  # in `TargetList.top`: no message on disk may match
 
 
 def was_straight(ref: Reference) -> bool:
-    """Return whether a message was delivered without being paged while its address paged, and was requeued."""
+    """Return whether a message was delivered from memory while its address paged, and was requeued."""
     return ref.position is None and ref.message.account is not ref.message.address
 
 
@@ -395,14 +393,14 @@ class TargetList:
         self.matches = matches
         self.test = None if matches is None else HeaderTest(matches, budget)
         self.tracks: dict[Cursor, Track] = {}
-        self.pending: PendingList | None = None  # direct references, while there are consumers
+        self.pending: PendingList | None = None  # direct references; None without consumers
         self.version = -1  # `TargetArea.version` at the last search for the watermark
         self.top = NOTHING  # the highest priority that may be on disk
-        self.firsts: dict[Cursor, int] = {}  # key of the first position of this priority that may match
-        self.numbered: dict[Cursor, tuple[int, int]] = {}  # such a key and its message number, once read
+        self.firsts: dict[Cursor, int] = {}  # key of the first position of priority ``top`` that may match
+        self.numbered: dict[Cursor, tuple[int, int]] = {}  # such a key, and its message number once read
 
     def forget_answers(self) -> None:
-        """Return the memory of remembered results before the list is dropped."""
+        """Free the memory of remembered results, because the list is dropped."""
         if self.test is not None:
             self.test.forget()
 
@@ -450,7 +448,7 @@ class TargetList:
         return key == first and message.number < number
 
     def learn(self, cursor: Cursor, key: int, number: int) -> bool:
-        """Store the message number of a position. Return whether the head in memory must be compared with it."""
+        """Store the message number of a position. Return whether to compare the position with the head in memory."""
         head = None if self.pending is None else self.pending.head()
         if head is None or not was_straight(head) or self.numbered.get(cursor, (-1, 0))[0] == key:
             return False
@@ -458,7 +456,7 @@ class TargetList:
         return True
 
     def on_returned(self, cursor: Cursor, ref: Reference) -> None:
-        """Consider an unloaded message again if this list has scanned its position."""
+        """Make an unloaded message a match again, if this list has scanned its position."""
         assert ref.position is not None
         track, level, key = self.track(cursor), ref.message.traits.priority, key_of(*ref.position)
         if track.before_scan(level, key) and (self.matches is None or self.matches(ref.message)):
@@ -475,9 +473,9 @@ class PendingCache:
         self.blocks_read = 0
         self._areas = areas
         self._budget = areas.budget
-        self._used: OrderedDict[Block, Pages] = OrderedDict()  # the least recently used first
-        self._of_page: dict[Page, list[Block]] = {}  # ascending
-        self._of_address: dict[Pages, int] = {}  # bytes
+        self._used: OrderedDict[Block, Pages] = OrderedDict()  # blocks; the least recently used one is first
+        self._of_page: dict[Page, list[Block]] = {}  # blocks of each page, ascending
+        self._of_address: dict[Pages, int] = {}  # bytes by address
         self._asking: dict[Page, list[tuple[int, Done]]] = {}
 
     def __len__(self) -> int:
@@ -533,7 +531,7 @@ class PendingCache:
             self._evict(next(other for other, whose in self._used.items() if whose is pages))
         of_page = self._of_page
         for other in [one for one in of_page.get(block.page, ()) if block.first <= one.first < block.stop]:
-            self._evict(other)  # a shorter block from the end of the page, which has grown since
+            self._evict(other)  # a shorter block from a time when the page was shorter
         insort(of_page.setdefault(block.page, []), block, key=by_first)
         self._used[block] = pages
         self._of_address[pages] = self._of_address.get(pages, 0) + block.size
@@ -564,7 +562,7 @@ class PendingCache:
 #: Maximum number of messages that a list has in memory.
 WINDOW = 1000
 
-#: Messages loaded for a list at a time even if the limits allow none.
+#: Messages that a list loads at a time even if the limits allow none.
 MINIMUM = 16
 
 #: Messages loaded between two checks of the limits.
@@ -593,21 +591,21 @@ class DeliveredRun:
                 leave_if_empty(self._cursor.pages.address)
 
 
-#: Milliseconds between two checks, each of which visits all queues.
+#: Milliseconds between two checks of all queues.
 CHECK_INTERVAL = 1000
 
 
 class ActiveQueues:
-    """Counts the queues that keep up: they received messages between two checks, and have none on disk."""
+    """Counts the queues that keep up: they receive messages and have none on disk."""
 
     def __init__(self, broker: Services) -> None:
         self._checked_at = 0
         self._count = 0
         self._broker = broker
-        self._added: dict[Queue, int] = {}  # `messages_added` of queues with consumers, at the last check
+        self._added: dict[Queue, int] = {}  # `messages_added` at the last check, of queues with consumers
 
     def count(self) -> int:
-        """Return the number at the last check; 0 until there were two checks less than three intervals apart."""
+        """Return the number of such queues. It is 0 until two checks were less than three intervals apart."""
         now = self._broker.clock.steady.now
         passed = now - self._checked_at
         if passed >= CHECK_INTERVAL:
@@ -625,13 +623,13 @@ class ActiveQueues:
 #: Longest and shortest time slice of the loader, in seconds. The reactor serves all connections between two slices.
 SLICE, SHORTEST_SLICE = 0.003, 0.0005
 
-#: Longest time slice, in seconds, while no queue keeps up: short, because a client may send at any time.
+#: Longest time slice in seconds while a queue keeps up: short, because a client may send at any time.
 ALONE_SLICE = 0.001
 
-#: Seconds. After a shorter iteration of the reactor no connection waits for time, and the loader works at once.
+#: Seconds. If an iteration of the reactor was shorter, no connection waits, and the loader works at once.
 SHORT_TURN = 0.0003
 
-#: Time of one queued piece of work, as a fraction of the time of one queue that keeps up.
+#: Time for each piece of queued work, as a fraction of the time for each queue that keeps up.
 WEIGHT = 0.5
 
 
@@ -645,11 +643,11 @@ class Work(Protocol):
 
 
 class Loader:
-    """A queue of work, served in turn.
+    """A queue of work, served in turn. ``others`` returns the number of queues that keep up.
 
-    ``others`` returns the number of queues that keep up. While they use most of the reactor's time, each piece of work
-    gets half the time of one such queue (`WEIGHT`): consumers of a long backlog must not slow down the other queues.
-    The loader saves this time up until it has `SHORTEST_SLICE`.
+    While those queues use most of the reactor's time, each piece of work gets half the time of one such queue
+    (`WEIGHT`): consumers of a long backlog must not slow down the other queues. The loader saves this time up until it
+    has `SHORTEST_SLICE`.
     """
 
     def __init__(
@@ -659,7 +657,7 @@ class Loader:
         now: Seconds = time.perf_counter,
     ) -> None:
         self._called = False
-        self._since = 0.0  # when the loader returned control to the reactor
+        self._since = 0.0  # time at which the loader returned control to the reactor
         self._end = 0.0
         self._credit = 0.0  # saved time, in seconds
         self.stopped = False
@@ -723,11 +721,11 @@ PAUSE = 10
 
 
 class TimesOfPage:
-    """The expiry and due times (epoch ms) of one page: each within `HORIZON`, and the soonest after that."""
+    """The expiry and due times (epoch ms) of one page: all times within `HORIZON`, and the soonest later one."""
 
     def __init__(self, now: int) -> None:
         self.later = 0
-        self.next_index = 0  # first index that was not read
+        self.next_index = 0  # index of the first message that was not read
         self.whole = False
         self.at = 0
         self._base = now
@@ -751,17 +749,17 @@ class TimesOfPage:
 
     @property
     def soonest(self) -> int:
-        """The next time (epoch ms), 0 if none is left. If it is beyond `HORIZON`, the page must be read again then."""
+        """The next time (epoch ms), 0 if none is left. If it is after `HORIZON`, the page must then be read again."""
         return self._base + (self._times[self.at] >> 32) if self.pending_times else self.later
 
     @property
     def pending_times(self) -> bool:
-        """Whether a listed time is left."""
+        """Whether a time within `HORIZON` is left."""
         return self.at < len(self._times)
 
     @property
     def index(self) -> int:
-        """The index with the next time."""
+        """The index of the message with the next time."""
         return self._times[self.at] & 0xFFFFFFFF
 
 
@@ -774,7 +772,7 @@ class PageTimes:
         self._fetching = False
         self._timer: Timer | None = None
         self._timer_due = 0
-        self._sweep = 0  # end (epoch ms) of the times that the current sweep handles, 0 without a sweep
+        self._sweep = 0  # end (epoch ms) of the times in the current sweep, 0 without a sweep
         self._stopped = False
         self._areas = areas
         self._pages = pages
@@ -785,7 +783,7 @@ class PageTimes:
         self._due: dict[TargetArea, tuple[Cursor, array[int]]] = {}  # found, not yet passed to their area
 
     def paged(self, position: Position, expires: int, due: int) -> None:
-        """Add the expiry and the due time (epoch ms, 0: none) of a new message in a page."""
+        """Watch the expiry and the due time (epoch ms, 0: none) of a message that was just paged."""
         page, index = position
         times = self._times_of_page.get(page)
         for when in (expires, due):
@@ -878,7 +876,7 @@ class PageTimes:
         self._times_of_page.pop(page, None)
 
     def _step(self, page: Page) -> bool:
-        """Read more of the times of a page, or handle its next time. Return False while a block is read."""
+        """Read more times of a page, or handle its next time. Return False while a block must be read first."""
         times = self._times_of_page.get(page)
         if times is None or (times.whole and not times.pending_times):
             times = self._times_of_page[page] = TimesOfPage(self._sweep)
@@ -912,7 +910,7 @@ class PageTimes:
                     state = state_at(cursor, page, index)
                     if expires and on_disk(state):
                         times.add(expires, index)
-                        expires = 0  # one entry serves all queues
+                        expires = 0  # one entry stands for all queues
                     if state == TIMED:
                         times.add(cursor.due(block, index), index)
             times.next_index = block.stop
@@ -954,7 +952,7 @@ class PageTimes:
 
 @dataclass
 class DueMessages:
-    """Positions on disk that are due, in the order of their times. ``batch`` may get more messages later."""
+    """Positions on disk that are due, in the order of their times. ``batch`` may get more of these messages later."""
 
     cursor: Cursor
     keys: array[int]
@@ -973,19 +971,19 @@ LEAST = 16
 
 @dataclass(slots=True)
 class ConsumerCredit:
-    """Unsettled messages from pages of one consumer, and their bytes."""
+    """Number and bytes of the messages from pages that one consumer has not settled."""
 
     messages: int = 0
     size: int = 0
-    blocked: bool = False  # the limit stopped the consumer
+    blocked: bool = False  # the limit has stopped the consumer
 
 
 class PageCredit:
-    """References in delivery that came from pages.
+    """Limits the messages from pages that a consumer has in delivery.
 
-    A consumer with ``max-read-page-messages`` or ``-bytes`` of them unsettled gets no more until it settles some. In
-    Artemis all consumers of a queue share that limit, so that a consumer that settles nothing stops the others. While
-    the memory budget is used up, the limit is `LEAST` messages.
+    A consumer with ``max-read-page-messages`` or ``max-read-page-bytes`` of them unsettled gets no more until it
+    settles some. In Artemis all consumers of a queue share that limit, so that a consumer that settles nothing stops
+    the others. While the memory budget is used up, the limit is `LEAST` messages.
     """
 
     def __init__(self, queue: Queue, areas: TargetAreas) -> None:
@@ -1022,7 +1020,7 @@ class PageCredit:
                 self.freed = True
 
     def exhausted(self, consumer: Consumer) -> bool:
-        """Return whether a consumer must settle messages before it gets more, and mark it as blocked then."""
+        """Return whether a consumer must settle messages before it gets more. If so, mark the consumer as blocked."""
         share = self.shares.get(consumer)
         if share is None or not share.messages:
             return False
@@ -1059,7 +1057,7 @@ class GroupSpill:
     """Waiting positions on disk whose message groups have an owner, by owner."""
 
     def __init__(self) -> None:
-        #: by priority and cursor
+        #: spilled messages by priority and cursor
         self._of: dict[Consumer, defaultdict[tuple[int, Cursor], SpilledMessages]] = {}
 
     def __contains__(self, consumer: Consumer) -> bool:
@@ -1076,7 +1074,7 @@ class GroupSpill:
         kinds[ref.message.traits.priority, cursor].add_message(key_of(*ref.position), ref.message.number)
 
     def next(self, owner: Consumer) -> tuple[tuple[int, int], Cursor, Position] | None:
-        """Return the first spilled message of an owner: its sort key in the queue, cursor and position."""
+        """Return the owner's first spilled message: its sort key in the order of the queue, its cursor and position."""
         found = [
             ((-level, parked.number), cursor, position)
             for (level, cursor), parked in self._of.get(owner, {}).items()
@@ -1108,13 +1106,13 @@ class GroupSpill:
                 del self._of[owner]
 
 
-#: The requester of the blocks of due messages: see `TargetArea._block`.
+#: In place of a list: requests the blocks of due messages, see `TargetArea._block`.
 DUE = "due"
 
-#: Selectors without consumers whose matches a queue remembers, so that a returning consumer needs no second scan.
+#: Number of selectors without consumers whose matches stay in memory: a returning consumer needs no second scan.
 REMEMBERED_SELECTORS = 16
 
-#: Maximum number of messages that a search for messages to unload skips.
+#: Maximum number of messages that a search for messages to unload may skip.
 MOST_SKIPPED = 1000
 
 
@@ -1127,10 +1125,10 @@ class TargetArea:
         self.cursors: list[Cursor] = []
         self.requested = False  # see `Work`
         self.closed = False
-        self.unloaded = False  # messages were unloaded since a consumer was last active
+        self.unloaded = False  # whether messages were unloaded since a consumer was last active
         self.version = 0  # incremented with each change of the messages on disk
-        self.messages = 0  # messages from pages in memory, including those in delivery
-        self.size = 0  # their bytes
+        self.messages = 0  # number of messages from pages in memory, also those in delivery
+        self.size = 0  # bytes of these ``messages``
         self.unfiltered = TargetList(None, areas.budget)
         self.unfiltered.pending = queue.dispatcher.pending
         self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the latest used at the end
@@ -1138,10 +1136,10 @@ class TargetArea:
         self.group_spill = GroupSpill()
         self.due_on_disk: deque[DueMessages] = deque()  # in the order of the due times
         self._by_address: dict[AddressBase, Cursor] = {}
-        self._oldest = (-1, 0)  # key (-1: unknown) and timestamp (epoch ms) of the first message on disk
+        self._oldest = (-1, 0)  # key (-1: unknown) and timestamp (epoch ms) of the oldest message on disk
         self._reading_oldest = False
         self._returned = False  # messages were requeued since the last `demand`
-        self._last_blocks: dict[object, Block] = {}  # the block read last, by its requester
+        self._last_blocks: dict[object, Block] = {}  # by requester: the block that it read last
         self._fetching: set[object] = set()
         self._turn = 0  # index of the list that is filled next
 
@@ -1217,7 +1215,7 @@ class TargetArea:
     # ---- target lists
 
     def list_of(self, consumer: Consumer) -> TargetList:
-        """Return the list that a consumer receives its messages from."""
+        """Return the target list from which a consumer receives its messages."""
         source = consumer.source
         if source is self.queue.dispatcher.pending:
             return self.unfiltered
@@ -1235,7 +1233,7 @@ class TargetArea:
         self.queue.broker.effort.steps += len(self.queue.ready)
         for consumer in list(self.queue.ready):
             if dispatcher.scanning and dispatcher.is_scanning(consumer):
-                continue  # its scan of the messages in memory may find earlier matches
+                continue  # the scan of the messages in memory may still find a match for the consumer
             one = self.list_of(consumer)
             if one not in seen and not self.page_credit.exhausted(consumer):
                 seen.add(one)
@@ -1286,7 +1284,7 @@ class TargetArea:
         return ref
 
     def evict(self, position: Position) -> None:
-        """Evict the message at a position. It is read first only if a policy listens to evictions."""
+        """Evict the message at a position. The message is read first only if a policy listens to evictions."""
         page, index = position
         queue = self.queue
         cursor = self._cursor_at(page)
@@ -1341,9 +1339,9 @@ class TargetArea:
         return cursor
 
     def unload_until(self, enough: Callable[[], bool]) -> None:
-        """Unload the newest pending messages until ``enough``."""
+        """Unload the newest pending messages until ``enough`` returns True."""
         pending = self.queue.dispatcher.pending
-        skipped: list[Reference] = []  # not on disk, or moved to the head because they were due
+        skipped: list[Reference] = []  # not from a page, or moved to the head because they were due
         while not enough() and len(skipped) < MOST_SKIPPED:
             ref = pending.newest()
             if ref is None:
@@ -1405,7 +1403,7 @@ class TargetArea:
         self._unload(ref)
         self.group_spill.add(owner, cursor, ref)
         track, level = self.unfiltered.track(cursor), ref.message.traits.priority
-        if track.next_unscanned(level) == ref.position:  # unless a selector's scan is further
+        if track.next_unscanned(level) == ref.position:  # a selector's scan may have passed it
             track.skip(level, *ref.position)
         self.version += 1
         return True
@@ -1416,7 +1414,7 @@ class TargetArea:
                 one.track(cursor).rescan(level, page, index)
         self.version += 1
         if not self.areas.free_memory(0):
-            self.unload_until(self.areas.within_budget)  # a backlog may be many messages
+            self.unload_until(self.areas.within_budget)  # a backlog may have many messages
         self.demand()
 
     def on_consumer_removed(self, consumer: Consumer) -> None:
@@ -1464,7 +1462,7 @@ class TargetArea:
         return next(one for one in self.cursors if one.pages.page(page.number) is page)
 
     def _call_with_block(self, cursor: Cursor, page: Page, index: int, call: Done) -> None:
-        """Call with the block of a position: at once if it is cached, else later. With None if it is unreadable."""
+        """Call ``call`` with the block of a position: at once if cached, else later. With None if it is unreadable."""
         block = self.block(page, index)
         if block is None:
             self.fetch(cursor, page, index, call)
@@ -1556,8 +1554,8 @@ class TargetArea:
     def _wants_spilled(self, consumer: Consumer) -> bool:
         """Return whether to load more of the spilled messages of a consumer.
 
-        True for a message that precedes all those of the consumer in memory, even if the budget is used up: delivery
-        waits for it (`TargetArea.may_deliver`). Such a message was requeued and then spilled.
+        True for a message that precedes all messages of the consumer in memory, even if the budget is used up: delivery
+        waits for that message (`TargetArea.may_deliver`). Such a message was requeued and then spilled.
         """
         parking = self.group_spill
         if consumer not in parking or consumer in self._fetching:
@@ -1571,7 +1569,7 @@ class TargetArea:
     def demand(self) -> None:
         if self._returned:
             self._returned = False
-            if not self.areas.free_memory(0):  # messages in delivery have become pending
+            if not self.areas.free_memory(0):  # messages that were in delivery are pending now
                 self.unload_until(self.areas.within_budget)
         if not self.requested and not self.closed and self._needed():
             self.areas.loader.request(self)
@@ -1646,7 +1644,7 @@ class TargetArea:
             if one.learn(track.cursor, key_of(page, index), block.number_of(index)):
                 continue
             if known:
-                track.references[one.top].drop_first()  # if it is unloaded again, `on_returned` adds it again
+                track.references[one.top].drop_first()  # `on_returned` adds it again if it is unloaded
             if one.test is None or known:
                 most = 1 if idle or known or len(one.firsts) > 1 else FETCH_BATCH
                 passed = self._deliver_run(one, track.cursor, page, index, block, in_time) if most > 1 else 0
@@ -1659,9 +1657,8 @@ class TargetArea:
             self._read_ahead(track.cursor, block)
 
     def _next(self, one: TargetList) -> tuple[Track, Position, bool] | None:
-        """Return the first position on disk that may match, with its track, and whether it is known to match.
-
-        Among several addresses the smallest message number decides. Return None while a block is read.
+        """Return the first position on disk that may match: its track, the position, and whether it is known to match.
+        Of several addresses, the one with the smallest message number is first. Return None while a block is read.
         """
         numbered: dict[Cursor, int] = {}
         if len(one.firsts) > 1:
@@ -1686,8 +1683,8 @@ class TargetArea:
     ) -> int:
         """Deliver messages of a block to consumers without selectors: `_load_run` and `dispatch` in one step.
 
-        Messages that their delivery settles get no reference; they are settled in runs. Returns the number of
-        positions.
+        A message that its delivery settles gets no reference: such messages are settled in runs. Returns the number of
+        positions that were delivered.
         """
         queue = self.queue
         dispatcher = queue.dispatcher
@@ -1737,7 +1734,7 @@ class TargetArea:
     def _load_run(
         self, one: TargetList, track: Track, page: Page, index: int, block: Block, most: int
     ) -> int:
-        """Load messages of one priority among ``most`` positions of a block. Return the number of loaded positions."""
+        """Load messages of one priority from ``most`` positions of a block. Return the number of loaded messages."""
         queue = self.queue
         wanted = one.top + 1
         states = track.cursor.states(page, index, min(block.stop, index + most))
@@ -1765,7 +1762,7 @@ class TargetArea:
         return None
 
     def _load_due(self, in_time: InTime) -> None:
-        """Move due messages to the head of the queue, in order. Those that exceed the memory wait in their pages."""
+        """Move due messages to the head of the queue, in order. Messages that exceed the memory budget wait on disk."""
         queue = self.queue
         while not self.closed and DUE not in self._fetching:
             found = self._next_due()
@@ -1777,7 +1774,7 @@ class TargetArea:
                 return
             ref = self.load_reference(cursor, (page, index), block.message(index))
             queue.broker.expiry.watch(ref)
-            # a ring evicts within the batch, which must be in memory for that
+            # a ring evicts within the batch, whose messages must then be in memory
             if queue.ring_size >= 0 or not queue.count or self._has_memory(0):
                 queue.on_due([ref], due)
             else:
@@ -1801,7 +1798,7 @@ class TargetArea:
                 queue.dispatcher.enlist_for_group(ref, consumer)
 
     def _unload_ring(self) -> None:
-        """Unload undelivered messages of a ring, which would count against requeued ones."""
+        """Unload undelivered messages of a ring: they would count against messages that are requeued."""
         if self._is_ring() and not self.closed:
             self.unload_until(lambda: False)
 
@@ -1844,7 +1841,7 @@ class TargetArea:
             areas.cache.fetch(cursor.pages, page, stop, lambda came: None)
 
 
-#: Minimum number of evictions without reading before the index is cleared of their keys.
+#: Number of messages evicted unread after which the index is cleared of their keys.
 MOST_EVICTED = 1000
 
 #: Positions of a block that the rebuild reads between two checks of the time.
@@ -1883,7 +1880,7 @@ class LastValueArea(TargetArea):
     def _read_all(self) -> Iterator[bool]:
         """Add the waiting messages of the pages to the index. Yields whether a block must be read first."""
         queue = self.last_values
-        # with one address the order of positions is that of the messages
+        # in the pages of one address, positions are in the order of message numbers
         numbers: dict[int, int] | None = {} if len(self._unread) > 1 else None
         last: Block | None = None
         done = 0
@@ -1910,7 +1907,7 @@ class LastValueArea(TargetArea):
         super().on_paged(cursor, message, position)
 
     def unload(self, ref: Reference) -> None:
-        # a due message that exceeds the memory returns to its page as a pending one
+        # such a message returned to its page because of the memory budget, and is pending now
         if self.last_values.fall_due(ref):
             super().unload(ref)
 
@@ -1964,17 +1961,17 @@ class LastValueArea(TargetArea):
         self._end_rebuild()
 
 
-#: Divisor of the budget: the share that is freed beyond the need.
+#: Divisor of the memory budget: the share that an attempt to free memory frees beyond the need.
 EXTRA_FREED = 16
 
 #: Milliseconds between an unsuccessful attempt to free memory and the next one.
 RETRY_AFTER = 20
 
-#: Divisors of the budget: maximum share in use while a queue without consumers gets messages in memory, and maximum
-#: share of one such queue.
+#: Divisors of the memory budget, for new messages that stay in memory although their queue has no consumers: maximum
+#: share in use, and maximum share of one such queue.
 IDLE, ONE_IDLE = 2, 8
 
-#: Divisor of the budget: maximum share in use while the head of a queue without consumers is read from its pages.
+#: Divisor of the memory budget: maximum share in use while the head of a queue without consumers is read.
 AHEAD = 4
 
 
@@ -2098,7 +2095,7 @@ class TargetAreas:
         return budget.used <= budget.limit // IDLE and size <= budget.limit // ONE_IDLE
 
     def head_capacity(self, size: int) -> bool:
-        """Return whether a queue without consumers and with ``size`` bytes in memory may read more of its head."""
+        """Return whether a queue without consumers, with ``size`` bytes in memory, may load more at its head."""
         budget = self.budget
         return budget.used <= budget.limit // AHEAD and size < budget.limit // ONE_IDLE
 

@@ -21,10 +21,8 @@ Pairs = Iterable[tuple[str, str]]
 
 
 class FrameReader:
-    """Reads the frames of one connection, after CONNECTED in the version that it names.
-
-    The first frame is read without escapes: CONNECTED has none in any version, and an ERROR in its place is sent
-    before a version is agreed on.
+    """Reads the frames of one connection. After CONNECTED the version in that frame applies. The first frame is read
+    without escapes: CONNECTED has none in any version, and an ERROR in its place is sent before a version is agreed on.
     """
 
     def __init__(self) -> None:
@@ -67,21 +65,22 @@ class StompClient:
         versions: str = "1.2",
         on_receipt: Callable[[bytes], None] | None = None,
     ) -> None:
-        """``heart_beat`` is the offered and requested interval in ms, 0 for none; ``wanted_heart_beat`` replaces it as
-        the requested one. ``versions`` is the header accept-version.
+        """``heart_beat``: offered and requested interval in ms, 0: none; ``wanted_heart_beat``: requested one, if
+        different.
 
-        ``on_receipt`` gets the id of each receipt, for callers that choose ids or confirm each frame separately.
+        ``versions``: header accept-version. ``on_receipt`` gets the id of each receipt, for a caller that chooses the
+        ids.
         """
         self.connected: Head | None = None
         self.messages: deque[tuple[Head, bytes]] = deque()
-        self.error: tuple[Head, bytes] | None = None  # the first one
+        self.error: tuple[Head, bytes] | None = None  # the first ERROR
         self.send_interval = self.receive_interval = 0.0
         self._heart_beat = heart_beat
         self._wanted_heart_beat = heart_beat if wanted_heart_beat is None else wanted_heart_beat
         self._versions = versions
         self._on_receipt = on_receipt
         self._reader = FrameReader()
-        self._requested = self._confirmed = 0  # receipts
+        self._requested = self._confirmed = 0  # numbers of receipts
 
     def connect(
         self, host: str, login: str | None = None, passcode: str | None = None, client_id: str | None = None

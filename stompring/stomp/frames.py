@@ -20,12 +20,12 @@ _ESCAPES_1_2 = {**_ESCAPES_1_1, ord("r"): b"\r"}
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules for reading frames of one version.
+    """The rules by which frames of one version are read.
 
     ``escapes`` maps the byte after a backslash to the meaning of the pair ("Value Encoding"); if it is empty, a
     backslash is an ordinary byte. ``first_wins``: the first of repeated headers counts, else the last ("Repeated Header
-    Entries"; 1.0 does not specify it and Artemis takes the last). ``trims`` removes blanks before a value, for 1.0
-    clients that write ``name: value``. ``crlf`` accepts CR LF as a line end whatever CONNECT used.
+    Entries"; 1.0 does not specify it and Artemis takes the last). ``trims``: blanks before a value are removed, for 1.0
+    clients that write ``name: value``. ``crlf``: CR LF ends a line, whatever line ends CONNECT used.
     """
 
     name: str
@@ -54,11 +54,11 @@ class Head:
     """Command and headers of one frame. Frames with the same header block share one `Head`: never change it.
 
     ``headers`` maps decoded names to decoded values in order of first appearance; of a repeated header 1.1 and 1.2 keep
-    the first value and 1.0 the last. ``content_length`` is in bytes, -1 if absent. The reader of the frames may store
-    any object in ``plan``: the next frame with the same header block has it, too. ``base`` is the head of the same
-    block without its receipt, None if there is none: so producers that request a receipt for each frame share a plan.
-    ``kept``: the head is cached. ``block`` is the header block as received, with LF line ends; empty if a header in it
-    is escaped or repeated.
+    the first value and 1.0 the last. ``content_length`` is in bytes, -1 if absent. ``plan`` is for the caller of the
+    parser, which may store any object there; the next frame with the same header block has the object, too. ``base`` is
+    the head of the same block without its receipt, or None: producers that request a receipt for each frame thus share
+    a plan. ``kept``: the head is cached. ``block`` is the header block as received, with LF line ends; empty if a
+    header in it is escaped or repeated.
     """
 
     __slots__ = ("_block", "_headers", "base", "command", "content_length", "kept", "plan")
@@ -110,7 +110,7 @@ class AckHead(Head):
     __slots__ = ("identifier",)
 
     def __init__(self, identifier: bytes) -> None:
-        # inlined from `Head.__init__`: a call takes 10 ns even if it is compiled
+        # the code of `Head.__init__`: a call of it takes 10 ns even if compiled
         self.command = b"ACK"
         self._headers = None
         self.content_length = -1
@@ -151,7 +151,7 @@ class ReceiptHead(Head):
         return headers
 
 
-_LONGEST = 40  # bytes: enough to recognise the text, too few to fill a log
+_LONGEST = 40  # bytes: enough to recognise a text, too few to fill a log
 
 
 def shown(text: bytes) -> str:

@@ -28,7 +28,7 @@ from .frames import (
     unescape,
 )
 
-#: Maximum bytes of command and headers, and of the body, of a frame before CONNECTED: its client is not known yet.
+#: Maximum bytes of command and headers, and of the body, of a frame before CONNECTED, when the client is unknown.
 FIRST_FRAME = 16 * 1024
 
 _LEAST_BLOCK = 64 * 1024
@@ -54,7 +54,7 @@ class HeadLimits:
         return FIRST_FRAME if self.first else max(_LEAST_BLOCK, _LINES_PER_BLOCK * self.max_line)
 
     def may_be_passed_by(self, block: bytes) -> bool:
-        """Return False if a complete block certainly keeps the limits, and needs no `HeadScan`."""
+        """Return whether a complete block may exceed a limit, and needs a `HeadScan`."""
         return (
             len(block) > min(self.max_line, self.max_block)
             or NUL in block
@@ -84,9 +84,8 @@ class HeadScan:
         self._seen = 0  # offset of the first byte that was not searched
 
     def advance(self, block: bytes | bytearray) -> bool:
-        """Search the bytes added to ``block``. Returns whether it has the empty line that ends the headers.
-
-        Raises `ProtocolError` for a limit that is passed, and for a NUL: the frame ends before its headers do.
+        """Search the bytes added to ``block``. Returns whether ``block`` has the empty line that ends the headers.
+        Raises `ProtocolError` if a limit is exceeded, and for a NUL, which ends the frame before its headers end.
         """
         nul = block.find(NUL, self._seen)
         end = len(block) if nul < 0 else nul
@@ -156,14 +155,14 @@ def _command(block: bytes | bytearray) -> str:
 
 
 _BLANKS = b" \t"
-_MOST_DIGITS = 18  # of a content-length: beyond any limit, and far fewer than int() refuses
+_MOST_DIGITS = 18  # of a content-length: beyond any limit, and far fewer than int() accepts
 
 
 def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:
-    """Decode an ordinary 1.1 or 1.2 block, as fast as possible; None for any other block, valid or not.
+    """Decode an ordinary 1.1 or 1.2 block, as fast as possible. Return None for any other block, valid or not.
 
-    ``block`` is the lines with LF between them, without the empty line that ends them. An ordinary block has no escape,
-    CR, repeated header or fault, and at most as many bytes as the longest line may have.
+    ``block`` has LF between its lines, and not the empty line that ends them. An ordinary block has no escape, CR,
+    repeated header or fault, and at most as many bytes as the longest allowed line.
     """
     # A search in bytes for an integer is ten times as fast as one for bytes of length one.
     if BACKSLASH in block or CR in block or NUL in block or len(block) > limits.max_line or not block:
@@ -247,14 +246,14 @@ def _content_length(text: bytes) -> int:
 
 _MOST_HEADS = 256
 _LONGEST_BLOCK = 1024  # bytes: the cache of a connection holds at most 256 KiB of blocks
-_REST = 16_384  # heads that are not cached after a useless cache: of all, 1 in 64 is then cached without use
+_REST = 16_384  # heads without caching after the cache was useless: then 1 in 64 is cached without use
 
 
 class HeadCache:
     """Heads by their header block, as received.
 
-    Most producers send the same block repeatedly, and then a head costs one dict lookup. If each block has unique
-    content, the cache is useless: a full cache with fewer hits than entries is emptied, and the next `_REST` heads are
+    Most producers send the same block repeatedly: a head then costs one dict lookup. If each block has unique content,
+    the cache is useless: when it is full and had fewer hits than entries, it is emptied, and the next `_REST` heads are
     not cached.
     """
 
@@ -262,7 +261,7 @@ class HeadCache:
 
     def __init__(self) -> None:
         self.heads: dict[bytes, Head] = {}
-        self.hits = 0  # since the cache was emptied; the parser adds to them once per read
+        self.hits = 0  # hits since the cache was emptied; the parser updates them once per read
         self.rest = 0  # number of further heads that are not cached
 
     def keep(self, block: bytes, head: Head) -> None:
@@ -317,11 +316,10 @@ _CUT_KEY, _HIDDEN, _CUT_STOP = 1, 2, 4
 _CUT_APART = {_LENGTH: 8, b"receipt": 16, _DUPLICATE_ID: 32}
 
 
-#: Cuts the header block of a SEND at an offset. Returns the offset after the block, its content-length or -1, key,
-#: receipt as received, lines that are passed on, and duplicate id (see `CutHead`).
-#:
-#: Returns None for a block that is incomplete or passes a limit, or has a fault, a CR, a repeated or ``special``
-#: header, an escape in the key or the duplicate id, or a colon that must be escaped in the lines that are passed on.
+#: Cuts the header block of a SEND at an offset. Returns the offset after the block, its content-length or -1, and of
+#: `CutHead` the key, the receipt as received, the lines that are passed on and the duplicate id. Returns None for a
+#: block that is incomplete or exceeds a limit, or has a fault, a CR, a repeated or ``special`` header, an escape in the
+#: key or the duplicate id, or a colon that must be escaped in the lines that are passed on.
 Cut = Callable[[bytes, int], tuple[int, int, bytes, bytes | None, bytes, bytes | None] | None]
 
 #: Constructor of the native cutter, which has a method `Cut`; None in a build without native code. Parameters: names
@@ -336,8 +334,9 @@ except ImportError:
 class CutHead(Head):
     """The head of a SEND whose plan is found by ``key``. Its headers are decoded at the first access.
 
-    ``key`` has the lines that are read, without content-length, ``receipt`` and the duplicate id (``identifier``). One
-    more line feed stands for a receipt, two for a duplicate id. ``rest`` has the lines that are passed on.
+    ``key`` has the lines that the broker reads, without content-length, ``receipt`` and the duplicate id
+    (``identifier``); one more line feed stands for a receipt, two for a duplicate id. ``rest`` has the lines that are
+    passed on.
     """
 
     __slots__ = ("_data", "_start", "_stop", "identifier", "key", "receipt", "rest")
@@ -400,9 +399,9 @@ class MalformedHead(ProtocolError):
 class HeadReader:
     """Reads the header blocks of one connection.
 
-    ``end``: end of the latest block, with its line feed; the parser searches for it first. ``plain``: such a block may
-    be ordinary (`decode_plain`). ``acks``: `read_ack` may be used. ``memo``: cache of heads. ``body``: offset after
-    the block that was read last. ``last``: latest head from ``memo``; ``recent``: its block with the end, if it came
+    ``end``: the bytes that ended the latest block; the parser searches for them first. ``plain``: such a block may be
+    ordinary (`decode_plain`). ``acks``: `read_ack` may be used. ``memo``: cache of heads. ``body``: offset after the
+    block that was read last. ``last``: latest head from ``memo``; ``recent``: its block with the end, if the block came
     twice in a row. ``asking``: common prefix of two consecutive blocks that differ only in the value of ``receipt``.
     """
 
@@ -440,12 +439,12 @@ class HeadReader:
         self.last: Head | None = None
         self.recent = b""
         self.asking = b""
-        self._asking_head: Head | None = None  # head of the block without the receipt
-        self._asking_end = b""  # bytes after the receipt
+        self._asking_head: Head | None = None  # head of such a block without its receipt
+        self._asking_end = b""  # bytes of such a block after its receipt
         self.body = 0
         self.max_body = max_body_length
         self._crlf = True  # CR LF is a line end
-        self._opened_crlf = False  # the opening frame had one
+        self._opened_crlf = False  # the opening frame had CR LF
 
     def negotiated(self, version: bytes) -> None:
         """Read further blocks by the rules of ``version``. CR LF ends lines in 1.2, or if the opening frame used it."""
@@ -569,9 +568,8 @@ class HeadReader:
         return ReceiptHead(base, receipt)
 
     def read_receipt(self, data: bytes, start: int) -> ReceiptHead | None:
-        """Return the head at ``start``, which begins with ``asking``; None if it differs later, or is incomplete.
-
-        Sets ``body``.
+        """Return the head at ``start``, whose block begins with ``asking``. Sets ``body``. Return None if the bytes
+        after the receipt are not those of the previous block, or the block is incomplete.
         """
         begin = start + len(self.asking)
         stop = data.find(b"\n", begin)
@@ -591,7 +589,7 @@ class HeadReader:
         return ReceiptHead(base, receipt)
 
     def _first_end(self, data: bytes, start: int, stop: int) -> int:
-        """Return the offset of the first end of either kind: the kind that is not ``end`` may come before ``stop``."""
+        """Return the offset of the first end of a block, LF or CR LF: the kind that is not ``end`` may come first."""
         other = _LF_END if self.end is _CRLF_END else _CRLF_END
         found = data.find(other, start) if stop < 0 else data.find(other, start, stop + 1)
         if found < 0:

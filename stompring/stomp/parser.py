@@ -43,7 +43,7 @@ def skip_line_ends(data: bytes, start: int) -> int:
     any other CR without LF.
     """
     size = len(data)
-    if data[start] == LF:  # nearly always the only one
+    if data[start] == LF:  # mostly there is only one line end
         start += 1
         if start == size or data[start] > CR:
             return start
@@ -79,11 +79,11 @@ class _State(IntEnum):
 class Parser:
     """Parses the frames of one connection.
 
-    ``max_body_length`` is bytes of a body, ``max_headers`` header lines of a frame, ``max_header_length`` bytes of one
-    line without its line feed; before `negotiated` headers and body have at most `FIRST_FRAME` bytes each. ``use`` is
-    the caller's use of the headers of SENDs, which lets the parser read SENDs with different headers faster.
+    Limits: ``max_body_length`` bytes of a body, ``max_headers`` header lines of a frame, ``max_header_length`` bytes of
+    a line without its line feed; before `negotiated` at most `FIRST_FRAME` bytes of headers, and of body. ``use``: how
+    the caller uses the headers of SENDs, which lets the parser read SENDs with different headers faster.
 
-    ``buffer`` holds the rest of the reads so far. ``error`` is set once, when the peer breaks a rule: `feed` still
+    ``buffer`` holds the bytes that are not parsed yet. ``error`` is set once, when the peer breaks a rule: `feed` still
     returns the frames before the fault, and discards all further input.
     """
 
@@ -108,8 +108,8 @@ class Parser:
         self._heads = HeadReader(HeadLimits(max_headers, max_header_length), self._max_body, use)
         self._state = _State.NOTHING
         self.buffer = bytearray()
-        self._scan: HeadScan | None = None  # of the block in the buffer
-        self._head: Head | None = None  # of the body in the buffer
+        self._scan: HeadScan | None = None  # scan of the block in the buffer
+        self._head: Head | None = None  # head of the body in the buffer
         self._fault: ProtocolError | None = None
 
     @property
@@ -185,7 +185,7 @@ class Parser:
                 head = known(block)
                 if head is not None:
                     if head is heads.last:
-                        # twice in a row: the third one is recognised without a search for its end
+                        # twice in a row: if the block comes a third time, no search for its end is needed
                         recent = heads.recent = data[start : stop + len(heads.end)]
                     else:
                         heads.last = head
@@ -226,7 +226,7 @@ class Parser:
                 self._suspend_next(head, data, start)
                 break
         memo.hits += len(frames) - missed - matched
-        if matched:  # heads that count as not cached
+        if matched:  # these heads count as not cached
             memo.rest = max(0, memo.rest - matched)
         return frames
 
@@ -299,7 +299,7 @@ class Parser:
         if held is _State.BODY:
             return self._resume_body(data, frames)
         if held is _State.UNREAD or (held is _State.HEAD and len(data) >= len(self.buffer)):
-            # The loop searches a block again from its start, but at most as many old bytes as new ones.
+            # The loop searches the block again from its start, but searches at most as many old bytes as new ones.
             return b"".join((self._take_buffer(), data)), 0
         if held is _State.HEAD:
             self.buffer += data

@@ -1,5 +1,5 @@
-"""WebSocket frames (RFC 6455) with STOMP: short messages of clients, binary messages of the broker, and HTTP errors
-for handshakes.
+"""WebSocket frames (RFC 6455) that carry STOMP: reads short messages of clients, encodes the broker's messages as
+binary ones, and encodes the HTTP errors that refuse handshakes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from http import HTTPStatus
 #: The first byte of a frame, FIN with the opcode; and the mask bit of its second byte.
 TEXT, BINARY, MASKED = 0x81, 0x82, 0x80
 
-#: Last byte of each STOMP frame of the broker, after its NUL, and of a heart-beat. Its earlier parts end otherwise.
+#: Last byte of each STOMP frame of the broker, after its NUL, and of a heart-beat. No other part of a frame ends in LF.
 LF = 0x0A
 
 #: Cached frame headers of binary messages, by length of the payload up to `MAX_CACHED` bytes.
@@ -58,7 +58,7 @@ def read_short_messages(
 def pack_binary(parts: list[bytes]) -> bytes:
     """Encode one binary message for each STOMP frame or heart-beat in ``parts``. A frame may have several parts."""
     packed: list[bytes] = [b""]
-    slot = length = 0  # index of the message's header in ``packed``, bytes of its payload
+    slot = length = 0  # index in ``packed`` of the header of the message, and bytes of its payload
     for part in parts:
         packed.append(part)
         length += len(part)
