@@ -88,8 +88,8 @@ def like_test(pattern: str, escape: str | None) -> tuple[str, str]:
 
 
 Known = frozenset[str]
-Valued = tuple[str, Known]  # code of a value, and the local variables bound after it
-Tested = tuple[str, Known, Known]  # code of a test, and the variables bound after success and after failure
+Valued = tuple[str, Known]  # code of a value, and the local variables bound when it was evaluated
+Tested = tuple[str, Known, Known]  # code of a test, and the variables bound if it is true, and if it is not
 
 _PYTHON = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -100,7 +100,7 @@ _RUN_TIME = """
     add subtract multiply divide remainder negative plus equal order all3 any3 not3 cached_number
 """.split()
 
-#: The function, and its first statement for messages whose headers are lines of bytes.
+#: The generated function, and for messages with headers as lines of bytes its first statement.
 _FRAME = """
 def matches(message{constants}):
     try:
@@ -134,12 +134,12 @@ def line_of(name: str) -> bytes | None:
 
 
 def _plain(text: str) -> bytes | None:
-    """Encode a text as it appears in a header line. None if the line escapes it, or another text has the same bytes."""
+    """Encode a text as in a header line. None if the line would escape it, or has the same bytes for another text."""
     if _REPLACEMENT in text or not _ESCAPED.isdisjoint(text):
         return None
     try:
         return text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # the text has half of a surrogate pair
         return None
 
 
@@ -208,7 +208,7 @@ class _Emitter:
     def _chain(self, parts: list[Node], all_of: bool, sense: bool, known: Known) -> Tested:
         """Code for a chain of AND or OR. Variables bound by a part are known to later parts."""
         tests: list[str] = []
-        ends: list[Known] = []  # variables bound if the chain ends after each part
+        ends: list[Known] = []  # variables bound at each part where the chain may end
         for part in parts:
             test, held, failed = self.test(part, sense, known)
             tests.append(test)

@@ -68,7 +68,7 @@ def plain_boolean(value: Value) -> bool | None:
 
 
 def _alike(left: Value, right: Value, text: bool, convert: bool) -> tuple[Value, Value] | None:
-    """Convert two values to a common type. None if they have none, or a value is unknown."""
+    """Convert two values to a common type. Return None if there is no common type, or if a value is unknown."""
     if left is None or right is None:
         return None
     if isinstance(left, str) and isinstance(right, str):

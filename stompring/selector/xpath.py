@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, ElementTree, ParseError, TreeBuilder,
 
 from .syntax_tree import InvalidSelector, shown
 
-BODY_LENGTH = 100 * 1024  # bytes; large messages of Artemis, whose body its filters do not see either
+BODY_LENGTH = 100 * 1024  # bytes; selectors in Artemis do not see the bodies of large messages either
 BODY_DEPTH = 100  # nested elements
 EXPRESSION_NESTING = 50  # nested brackets: elementpath's parser is recursive
 EVALUATION_TIME = 0.5  # seconds, after which a body does not match: "//*[//*[//*]]" would take hours
@@ -73,7 +73,7 @@ def compile_xpath(expression: str, column: int) -> Callable[[Document | None], b
     Raises:
         InvalidSelector: if the expression is not XPath 1.0, or reads a variable.
     """
-    # an upper bound: it counts brackets in strings, too
+    # an upper bound, because brackets in strings count, too
     depths = accumulate((character in "([") - (character in ")]") for character in expression)
     if max(depths, default=0) > EXPRESSION_NESTING:
         raise InvalidSelector(f"XPATH nested deeper than {EXPRESSION_NESTING} levels", column)

@@ -32,16 +32,16 @@ from .transact import SETTLING, on_ABORT, on_ACK, on_BEGIN, on_COMMIT, on_NACK
 
 log = logging.getLogger(__name__)
 
-#: Steps (`Effort`) that one client's frames may cost before other clients are served: some milliseconds. A SEND costs
-#: that much only with many similar wildcard addresses, wildcards chosen to be slow, or many consumers with selectors.
-#: Creating twenty addresses costs that much, too.
+#: Steps (`Effort`) that the frames of one client may cost before other clients are served: some milliseconds. A SEND
+#: costs as much only with many similar wildcard addresses, wildcards chosen to be slow, or many consumers with
+#: selectors. The creation of twenty addresses costs as much, too.
 STEPS = 2_000
 
-#: Frames of one read other than SEND and ACK, each of which may take long: the number that is processed before the
-#: clock is read, and the number that is processed even in an exhausted time slice (BEGIN and COMMIT).
+#: Frames of one read without SENDs and ACKs, each of which may take long: maximum number between two readings of the
+#: clock, and minimum number that is processed even in an exhausted time slice (BEGIN and COMMIT).
 OTHERS_AT_ONCE, OTHERS_ALWAYS = 4, 2
 
-#: Frames of one read that are processed before the clock is read. A read of ordinary SENDs has a few more.
+#: Frames of one read that are processed before the clock is read. Reads of ordinary SENDs have a few more frames.
 FRAMES_AT_ONCE = 256
 
 #: Seconds of work on the frames of one read after which other clients are served.
@@ -69,14 +69,14 @@ class StompSession(Session):
         self._parser = Parser(
             limits.max_body_length, limits.max_headers, limits.max_header_length, HEADER_USE
         )
-        self.carried = 0  # bytes of an unfinished WebSocket frame
-        self._holds = False  # whether ``unfinished`` of the broker counts the unfinished frame
+        self.carried = 0  # bytes of an unfinished WebSocket frame in front of the parser
+        self._holds = False  # whether `UnfinishedFrames` of the broker counts the unfinished frame
         self._deferred_frames: list[Frame] = []  # received while the session waits
         self.awaiting_login = False
         self._blocked_by: Address | None = None
         #: the blocked SEND, with the answers of policies so far
         self._offered: SendEvaluation | None = None
-        self._resumed_by: MemoryLimit | None = None  # the limit that fell and resumes the blocked producer
+        self._resumed_by: MemoryLimit | None = None  # the limit that now resumes this blocked producer
         self._pause: Timer | None = None  # end of the delay that a policy demands
 
     def receive(self, data: bytes) -> None:
@@ -104,7 +104,7 @@ class StompSession(Session):
             self.fail(error, None)
 
     def _process_in_slices(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
-        """Process frames for at most about `READ_SLICE`, then defer the rest and serve other clients."""
+        """Process frames for about `READ_SLICE` at most, then defer the rest, and serve other clients first."""
         now = self.broker.background.now
         end = now() + READ_SLICE
         while True:
@@ -123,10 +123,10 @@ class StompSession(Session):
                 return
 
     def _process(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
-        """Process frames. ``offered`` is the first of them if that is a SEND that was blocked."""
+        """Process frames. ``offered``: evaluation of the first frame, if that is a SEND that was blocked."""
         head = None
         taken = 0
-        may_pass = True  # ACKs may overtake a blocked SEND, but not unfinished work on the same messages
+        may_pass = True  # whether ACKs may overtake: a blocked SEND, not work on their messages
         paging = self.broker.paging
         effort, slices = self.broker.effort, self.broker.frame_slices
         enough = effort.steps + STEPS
@@ -163,7 +163,7 @@ class StompSession(Session):
                         break
                     if effort.steps > enough:
                         break
-            finally:  # before an exception is handled
+            finally:  # this comes before an exception is handled
                 if paging is not None:
                     paging.gathering = False
                     if paging.gathered:
@@ -380,7 +380,7 @@ def on_DISCONNECT(session: Session, head: Head, body: bytes) -> None:
             session.close("DISCONNECT")
 
     session.leaving = session.heartbeat.suspended = True
-    session.broker.storage.when_synced(end)  # after all changes of the client
+    session.broker.storage.when_synced(end)  # when all changes of this client are stored
 
 
 Verb = Callable[[StompSession, Head, bytes], None]

@@ -23,9 +23,8 @@ SERVER = f"stompring/{__version__} (ActiveMQ Artemis compatible)".encode()
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The user of a connection and the permissions. ``user`` is None for an anonymous client.
-
-    ``verified``: a login by password or certificate, or the guest. If False, ``user`` is an unverified name.
+    """The user of a connection and the permissions of the user. ``user`` is None for an anonymous client. ``verified``:
+    the login was by password or certificate, or is that of the guest. If False, ``user`` is an unverified name.
     """
 
     user: str | None = None
@@ -39,12 +38,12 @@ class Credentials:
 
     login: str | None
     passcode: str | None = field(repr=False)
-    host: str = ""  # of the client
+    host: str = ""  # host of the client
     certificate: str | None = None  # subject of the verified client certificate (RFC 4514)
 
 
 class Authenticator(Protocol):
-    """Checks logins. It may answer later; until then the session reads nothing."""
+    """Checks logins. The answer may come later; until then the session reads nothing."""
 
     def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
         """Call ``answer`` with a login and an empty text, or with None and the reason of the refusal."""
@@ -59,7 +58,7 @@ class Anonymous:
 
 @dataclass(frozen=True, slots=True)
 class ManagementRequest:
-    """A management request. ``done`` is called when it is complete, with whether it changed anything."""
+    """A management request. ``done`` is called when the request is complete, with whether it changed anything."""
 
     headers: Mapping[bytes, bytes]
     body: bytes

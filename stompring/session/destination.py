@@ -26,7 +26,7 @@ CREATE_QUEUE = (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_D
 #: Permissions that other connections may use on a temporary queue or topic.
 FOR_OTHERS = frozenset((PermissionType.SEND, PermissionType.VIEW))
 
-#: Size of the cache of answers; an authorizer with more of them empties it.
+#: Maximum number of cached permissions; an authorizer with more of them empties its cache.
 CACHED_ANSWERS = 1000
 
 #: Maximum characters of a name in an ERROR.
@@ -40,7 +40,7 @@ class PermissionSource(Protocol):
 
     @property
     def generation(self) -> object:
-        """A value that changes when an answer may have changed."""
+        """A value that changes whenever a result of `allows` may have changed: results can be cached until then."""
 
     def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
         """Return whether ``user`` has a permission on an address, or on that queue of the address."""
@@ -72,9 +72,8 @@ def name_of_others(
 
 
 class Authorizer:
-    """The permissions of one user on one connection; ``connection`` is None for HTTP.
-
-    Caches the answers of a `PermissionSource` until they may have changed.
+    """The permissions of one user on one connection; ``connection`` is None for HTTP. Caches results of
+    `PermissionSource.allows` until they may have changed.
     """
 
     __slots__ = ("_answers", "_generation", "_source", "connection", "user")
@@ -175,7 +174,7 @@ SEPARATOR = "::"
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """An address, or with ``queue`` one queue of it. ``routing_type`` is None if the client names none."""
+    """An address, or with ``queue`` one queue of the address. ``routing_type`` is None if the client requests none."""
 
     address: str
     queue: str | None = None
@@ -220,7 +219,7 @@ class Destinations:
 
 
 def remote_form(text: str, session: str) -> str:
-    """Return a temporary destination of ``session`` in the form for other connections; others are unchanged."""
+    """Return a temporary destination of ``session`` in the form for other connections. Other texts are unchanged."""
     for own, remote, _, _ in TEMPORARY:
         if text.startswith(own):
             return f"{remote}{session}.{_rest(text, own)}"

@@ -55,14 +55,13 @@ def shortened(value: bytes) -> str:
 
 
 def printable(text: str, most: int = 100) -> str:
-    """Return a client's text for one line of a log or an answer: printable, at most ``most`` characters."""
+    """Return a client's text for one line of a log or an answer: ``most`` characters at most, all printable."""
     return "".join(sign if sign.isprintable() else "?" for sign in text[:most])
 
 
 def check_identifier_length(header: str, name: bytes) -> bytes:
-    """Return ``name``, the value of ``header``. Raises `Refused` if it is longer than a queue name may be.
-
-    A header line may have 64 KiB: ten thousand subscriptions, or the duplicate ids of an address, could take 1 GB.
+    """Return ``name``, the value of ``header``. Raises `Refused` if it is longer than a queue name may be. A header
+    line may have 64 KiB: 20,000 such ids, as many as an address remembers by default, would take 1.3 GB.
     """
     if len(name) > MAX_NAME:
         raise Refused(f"The header {header} is longer than {MAX_NAME} bytes", status=400)
@@ -119,7 +118,7 @@ class ConnectionLimit:
                 "connectionsAllowed",
             )
         per_host = acceptor.connections_allowed_per_host
-        if per_host is None:  # half, so that one machine cannot shut out all others
+        if per_host is None:  # half of all connections, so that one machine cannot shut out the others
             per_host = -1 if overall.limit < 0 or is_this_machine(network) else max(1, overall.limit // 2)
         if 0 <= per_host <= counter.by_network[network]:
             raise LimitReached(
@@ -203,14 +202,15 @@ class OriginPolicy:
 #: Shortest interval between heart-beats of the broker, ms (Artemis).
 MIN_BEAT = 500
 
-#: Fraction of the promised interval without a write after which the broker sends a heart-beat, so that it is in time.
+#: Fraction of the promised interval after which the broker sends a heart-beat if nothing else was sent.
 EARLY = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatIntervals:
-    """The agreed intervals, in ms, 0 for never: the broker sends heart-beats every ``send``, asks for heart-beats every
-    ``expect``, and closes a connection that is silent for ``ttl``."""
+    """The agreed intervals in ms, 0 for never. ``send``: between the broker's heart-beats. ``expect``: between
+    heart-beats that the broker requests. ``ttl``: silence after which the broker closes a connection.
+    """
 
     send: int
     expect: int
@@ -242,12 +242,12 @@ def agree(header: str | None, acceptor: StompAcceptor, ttl_override: int) -> Hea
     return HeartbeatIntervals(send, int(ttl / modifier), ttl)
 
 
-#: ms. Intervals longer than a day mean "practically never", and would overflow timers.
+#: Maximum interval in ms: one day. Clients mean "practically never" by longer ones, which would overflow timers.
 MAX_INTERVAL = 24 * 3600 * 1000
 
 
 class Heartbeat:
-    """Sends the heart-beats of one connection and detects silence, with two timers that traffic does not reset.
+    """Sends the heart-beats of one connection and detects its silence, with two timers that traffic does not reset.
 
     The session updates ``last_read``, the outbox its time of the last write, both in ms of the steady ``clock``. After
     a pause of the whole process (SIGSTOP, a long step) timers run before sockets are read. So a connection that seems
@@ -323,11 +323,11 @@ class Heartbeat:
 
 
 class Reading:
-    """Pauses and resumes reading from one wire. Each of three reasons is enough for a pause.
+    """Pauses and resumes reading from one wire. Reading pauses while one of three reasons applies.
 
-    The session pauses it while it is blocked or a login is checked. The outbox sets ``throttled`` while a client that
-    requests receipts does not read the answers, so that these cannot fill the memory. ``suspended`` is set while other
-    connections are served, after a time slice of this one.
+    The session pauses it while the session is blocked or a login is checked. The outbox sets ``throttled`` while a
+    client that requests receipts does not read them, so that receipts cannot fill the memory. ``suspended`` is set
+    while other connections are served, after a time slice of this one.
     """
 
     __slots__ = ("_paused", "_wire", "throttled", "suspended")
@@ -340,7 +340,7 @@ class Reading:
 
     @property
     def stopped(self) -> bool:
-        """Whether the client is not read, for another reason than a pause of the session."""
+        """Whether the outbox or a time slice pauses reading, not the session itself."""
         return self.throttled or self.suspended
 
     def pause(self) -> None:
@@ -451,8 +451,8 @@ class InProgress(Exception):
 
 
 class Blocked(Exception):
-    """A frame cannot be processed yet. The session retries it when ``limit`` is no longer full, or after
-    ``milliseconds``. ``offered`` is a SEND whose evaluation by policies has begun, and continues then.
+    """A frame cannot be processed yet: it is retried when ``limit`` is no longer full, or after ``milliseconds``.
+    ``offered`` is the evaluation of a SEND by policies that continues then.
     """
 
     def __init__(
@@ -545,14 +545,14 @@ class Outgoing:
 
 
 def _nothing() -> None:
-    """The callback of a closed connection for a full or free socket and for heart-beats."""
+    """In place of the callbacks of a closed connection: for a full or free socket, and for heart-beats."""
 
 
 class Outbox:
     """The unwritten frames for one client, in parts, and the capacity for more.
 
-    Deliveries of MESSAGEs pause when the capacity is used up (``on_full``). Other frames answer the client: if a slow
-    socket has more than ``size`` bytes of these to send, the client is not read until the socket has accepted them.
+    Deliveries of MESSAGEs pause when the capacity is used up (``on_full``). Other frames answer the client: if more
+    than ``size`` bytes of them wait for a slow socket, the client is not read until the socket has accepted them.
     """
 
     __slots__ = (
@@ -582,15 +582,15 @@ class Outbox:
         self.wire = wire
         self.reading = Reading(wire)
         self.size = size
-        self._answers = 0  # bytes of other frames than MESSAGEs since the socket became slow
+        self._answers = 0  # bytes of frames other than MESSAGE since the socket became slow
         self.outgoing = outgoing
         self.on_full = on_full
         self.on_capacity = on_room
         self.parts: list[bytes] = []
-        self.join: Callable[[list[bytes]], bytes] = b"".join  # WebSocket adds a header to each frame
+        self.join: Callable[[list[bytes]], bytes] = b"".join  # WebSocket also adds a header to each frame
         self.dirty = False
         self.paused = False  # the send buffer of the socket is full
-        self.capacity = size  # bytes; the code that appends a part subtracts its length
+        self.capacity = size  # bytes; code that appends a part subtracts the length of the part
         self.last_write = outgoing.clock.now  # ms of the steady clock, for the heart-beat
 
     def send(self, frame: bytes) -> None:

@@ -112,7 +112,7 @@ SCHEDULING = frozenset((DELAY, TIME, PERIOD, REPEAT, CRON))
 #: Epoch ms at the end of the year 9999: larger numbers are mistakes, and overflow the time types of clients.
 LATEST = 253_402_300_799_999
 
-#: Headers that have a meaning for the broker: the message is more than a body and user headers.
+#: Headers that have a meaning for the broker: a message with one of them needs more than routing.
 MEANINGFUL = SCHEDULING | {
     DUPLICATE_ID,
     IMPORTED,
@@ -149,7 +149,7 @@ ENDS_HERE = SCHEDULING | {
 #: Headers that are not passed on: also those that receivers trust as the broker's own.
 NOT_PASSED_ON = ENDS_HERE | BROKERS_OWN
 
-#: How the native code cuts SENDs with different headers. Headers that need more than a change of `Traits` are special.
+#: How the native code cuts SENDs with different headers. ``special``: headers that need more than a change of `Traits`.
 HEADER_USE = HeaderUse(
     read=(MEANINGFUL - SCHEDULING)
     | {b"destination", b"destination-type", b"_AMQ_ROUTING_TYPE", b"transaction", b"content-length"},
@@ -165,7 +165,7 @@ ROUTES = 1000
 
 
 def plan_send(session: Session, head: Head) -> SendPlan:
-    """Create a plan from the headers of a SEND. Raises `ProtocolError` or `Refused`, naming the header."""
+    """Create a plan from the headers of a SEND. Raises `ProtocolError` or `Refused`, which name the wrong header."""
     headers = head.headers
     destination = headers.get(b"destination")
     if destination is None:
@@ -180,7 +180,7 @@ def plan_send(session: Session, head: Head) -> SendPlan:
 
 
 def plan_anew(session: Session, head: Head) -> SendPlan:
-    """Return a current plan for a header block; blocks that differ only in their receipt share it."""
+    """Return a current plan for a header block. Blocks that differ only in their receipt share one plan."""
     if isinstance(head, CutHead):
         return _shared_plan(session, head, head.key)
     kept = head if head.base is None else head.base
@@ -194,9 +194,8 @@ def plan_anew(session: Session, head: Head) -> SendPlan:
 
 
 def _shared_plan(session: Session, head: Head, key: object) -> SendPlan:
-    """Return the plan shared by SENDs with this ``key``, set up for the message of ``head``.
-
-    The messages differ in the header lines that are passed on, and in the duplicate id.
+    """Return the plan that SENDs with this ``key`` share, prepared for the message of ``head``. The messages differ
+    only in the header lines that are passed on, and in the duplicate id.
     """
     shared = session.shared_plans.get(key)
     if shared is None or shared[0].stamp != shared[0].address.stamp:
@@ -230,7 +229,7 @@ def derive(session: Session, head: Head, target: str | None) -> SendPlan:
         address = session.broker.auto_create.address_for_send(target, None, allow_all, session.login.user)
         plan = _plan(session, head, Route(address, None, None), target.encode())
     plan.head, plan.target = head, target
-    if plan.offer is NO_OFFER:  # needed to notify the policies that have accepted the message
+    if plan.offer is NO_OFFER:  # an offer is needed to notify the policies that have accepted the message
         plan.offer = _offer(session, plan, head.headers)
     return plan
 
@@ -311,12 +310,12 @@ def _traits(session: Session, head: Head, destination: bytes, route: Route) -> T
     if reply_to.startswith(OWN):
         expect_replies(session, reply_to)
         headers = headers | {b"reply-to": remote_form(text_of(reply_to), session.number).encode()}
-        block = b""  # it has the client's form of reply-to
+        block = b""  # the block has reply-to as the client wrote it
     left_out = NOT_PASSED_ON
     if headers.get(IMPORTED, b"").lower() == b"true":
         session.login.authorizer.check(PermissionType.MANAGE, MANAGEMENT)
         left_out = ENDS_HERE
-    # only -1 has a meaning: the group ends with this message
+    # only -1 has a meaning: the message is the last one of its group
     sequence = headers.get(b"JMSXGroupSeq") or headers.get(b"_AMQ_GROUP_SEQUENCE") or b"0"
     standard = b"priority:%d\npersistent:%b\n" % (priority, b"true" if durable else b"false")
     if VALIDATED_USER not in headers or VALIDATED_USER in left_out:
@@ -362,7 +361,7 @@ def user_block(
         lines = block[len(b"SEND") :] + b"\n"
         for name in left_out:
             lines = lines.replace(b"\n%b:%b\n" % (name, headers[name]), b"\n", 1)
-        if lines.count(b":") == len(headers) - len(left_out):  # else a value has a colon to escape
+        if lines.count(b":") == len(headers) - len(left_out):  # no value has a colon that must be escaped
             return lines[1:]
     return b"".join([header_line(name, value) for name, value in headers.items() if name not in left_out])
 
@@ -424,7 +423,7 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         except HOOK_EXCEPTIONS as fault:
             answer = fault
         seconds = perf_counter() - began
-        offer.body = b""  # it may be large, and the plan lives as long as the connection
+        offer.body = b""  # the body may be large, and the plan lives as long as the connection
         if seconds > SLOW_HOOK:
             plan.address.hooks.slow_admit(seconds)
         if answer is not None or (reports and not (plan.plain and base is None)):
@@ -507,11 +506,11 @@ def _send_in_transaction(
 
 
 class SendEvaluation:
-    """The state of a SEND while policies evaluate it, until it has entered an address or was refused.
+    """The state of a SEND while policies evaluate it, until the message has entered an address or was refused.
 
     The SEND may wait in between: for a delay, for memory, or for the COMMIT of its transaction (`address` and the
-    methods after it). A policy that has decided is not called again. ``answer`` is the result of `Hooks.admit`: None
-    if all policies accept the message, `NOT_EVALUATED` if the hook was not called.
+    methods after it). A policy that has decided is not called again. ``answer`` is the result of `Hooks.admit`: None if
+    all policies accept the message, `NOT_EVALUATED` if the hook was not called.
     """
 
     __slots__ = (
@@ -540,10 +539,10 @@ class SendEvaluation:
         self.plan = plan
         self._offer = plan.offer
         self._hooks: Hooks = plan.address.hooks
-        self._admissions: list[Admission] = []  # one for each address with policies on its way
+        self._admissions: list[Admission] = []  # one for each address with policies, in order
         if plan.admit is not None:
             self._admissions.append(self._hooks.admission(answer))
-        self._passed: list[str] | None = None  # addresses on the way of a redirected message
+        self._passed: list[str] | None = None  # addresses that a redirected message has passed
         self._decided = answer is None or plan.admit is None
 
     def decide(self) -> bool:
@@ -586,15 +585,14 @@ class SendEvaluation:
         try:
             return self._admissions[-1].evaluate(offer)
         finally:
-            offer.body = b""  # it may be large, and the plan lives as long as the connection
+            offer.body = b""  # the body may be large, and the plan lives as long as the connection
 
     def _renew(self) -> None:
-        """Plan again after a change of the address. Raises `Refused` if the message cannot be sent now.
-
-        If a reload has replaced the policies of the address before all of them had decided, the new ones are evaluated.
+        """Plan again after a change of the address. Raises `Refused` if the message cannot be sent now. If a reload has
+        replaced the policies of the address before all of them decided, the new policies evaluate the message.
         """
         plan, session = self.plan, self._session
-        anew = plan_anew(session, self.head)  # checks the permission on the original address
+        anew = plan_anew(session, self.head)  # checks the permission on the address to which the client sends
         if not self._decided:
             address = session.broker.directory.addresses.get(plan.address.name)
             if address is None or address.hooks is not self._hooks:

@@ -40,7 +40,7 @@ QUEUES_LOGGED = 5
 
 
 class Route:
-    """The address or queue of a destination. ``stamp`` differs from that of the address if the address has changed."""
+    """The address or queue of a destination. Outdated if ``stamp`` differs from the stamp of the address."""
 
     __slots__ = ("address", "queue", "routing_type", "stamp")
 
@@ -51,7 +51,7 @@ class Route:
         self.stamp = address.stamp
 
 
-#: Outcomes of a SEND that the policies of the address are notified of: rejections only, or all.
+#: Outcomes of a SEND that are reported to the policies of the address: only rejections, or all.
 REFUSED, ENTERED = 1, 2
 
 #: Handler of a SEND that is not published at once.
@@ -61,11 +61,9 @@ CarryOut = Callable[["Session", Head, bytes, "SendPlan"], None]
 class SendPlan(Publication):
     """The publication for SENDs with one header block, and how the session processes them.
 
-    ``admit`` evaluates the policies of the address. A change by policies makes another plan (`derive`): ``head`` has
-    the changed headers, ``target`` is the new address.
-
-    ``plain`` messages are routed at once and request no receipt. ``carry_out`` replaces publishing for a SEND in a
-    transaction and for a management request.
+    ``admit`` evaluates the policies of the address. If policies change a message, `derive` makes another plan: ``head``
+    has the changed headers, ``target`` is the new address. ``plain`` messages are routed at once and request no
+    receipt. ``carry_out`` replaces publishing for a SEND in a transaction and for a management request.
     """
 
     def __init__(
@@ -85,7 +83,7 @@ class SendPlan(Publication):
         self.plain = self.direct and not (self.receipt or b"transaction" in headers)
         self.head: Head | None = None
         self.target: str | None = None
-        self.derived: tuple[AdmissionResult, SendPlan] | None = None  # the latest one
+        self.derived: tuple[AdmissionResult, SendPlan] | None = None  # latest result and the plan from it
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # for HTTP requests that send messages
@@ -112,27 +110,27 @@ class Session:
         self.login = Login()
         self.client_id: str | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
-        # key: the part of a message id before "-"
+        # by the part of a message id before "-"
         self.by_queue: dict[bytes, list[AcknowledgedSubscription]] = {}
-        #: the only subscription in ``by_queue``; always None in 1.1, where an ACK names its subscription
+        #: the only subscription in ``by_queue``; None in 1.1, where an ACK names its subscription
         self.only_acknowledged: AcknowledgedSubscription | None = None
-        self.credit_freed: AcknowledgedSubscription | None = None  # by ACKs of this read; resumed after them
+        self.credit_freed: AcknowledgedSubscription | None = None  # resumed after the ACKs of this read
         self.transactions: dict[bytes, Transaction] = {}
         self.transaction_bytes = ByteQuota(
             acceptor.max_transaction_bytes, broker.transaction_bytes
         )  # of the open transactions
         self.messages_in = 0
         self.history: History | None = None  # while it is sampled
-        self.delivered_before = self.acknowledged_before = 0  # counts of ended subscriptions
+        self.delivered_before = self.acknowledged_before = 0  # counts of the subscriptions that have ended
         self.blocked = False
         self._destinations = destinations
-        self.requests: RequestHandler | None = None  # of management requests
+        self.requests: RequestHandler | None = None  # handler of management requests
         self.wire = wire
         self.temporary_queues: list[str] = []
         self.temporary_topics: list[str] = []
         self.routes: dict[tuple[bytes | None, ...], Route] = {}  # by the destination headers of SEND
-        #: plans of SENDs whose header blocks do not repeat, by the values of the headers that are read; with the traits
-        #: of the first SEND and the header lines that the broker adds
+        #: plans of SENDs whose header blocks do not repeat, by the values of the headers that are read; each with the
+        #: traits of its first SEND and the header lines that the broker adds
         self.shared_plans: dict[object, tuple[SendPlan, Traits, bytes]] = {}
         self.outbox = Outbox(wire, outgoing, self._socket_full, self._socket_free, acceptor.outbox_size)
         self.steady = broker.clock.steady
@@ -151,7 +149,7 @@ class Session:
     def wait_for_work(
         self, when_done: Callable[[Callable[[], object]], object], then: Callable[[], object]
     ) -> None:
-        """Call ``then`` when some work is complete. Raises `InProgress` if it is not yet: reading pauses until then."""
+        """Call ``then`` when some work is complete. Pauses reading and raises `InProgress` if the work takes longer."""
         done = False
 
         def is_done() -> None:
@@ -277,7 +275,7 @@ class Session:
         self._untie()
 
     def peer_gone(self) -> None:
-        """The client has closed its side while it was not read: end its subscriptions, but process its frames."""
+        """The client has closed its side while it was not read. End its subscriptions, but process its frames."""
         if not self.closed and self.subscriptions:
             log.info(
                 "connection %s (%s): closed by the client while blocked",
@@ -339,11 +337,11 @@ class Session:
         )
 
     def _log_closed(self, reason: str) -> None:
-        """Log why the connection has ended, and its unsettled messages. Call it before they are requeued."""
+        """Log why the connection has ended, and how many messages are unsettled. Call this before they are requeued."""
         left: Counter[str] = Counter()
         for subscription in self.subscriptions.values():
             left[subscription.queue.name] += subscription.unsettled_count
-        for transaction in self.transactions.values():  # its acknowledgements do not count without a COMMIT
+        for transaction in self.transactions.values():  # acknowledgements have no effect without a COMMIT
             left.update(ref.queue.name for ref in transaction.returns)
         unacknowledged, transactions = left.total(), len(self.transactions)
         queues = {name: number for name, number in left.most_common(QUEUES_LOGGED) if number}
@@ -379,7 +377,7 @@ class Session:
         )
 
     def _requeue_all(self) -> None:
-        self._socket_full()  # no subscription receives messages that another one of this session returns
+        self._socket_full()  # no subscription receives messages that another of this session returns
         subscriptions = list(self.subscriptions.values())
         by_queue: defaultdict[Queue, list[Subscription]] = defaultdict(list)
         for subscription in subscriptions:
@@ -403,7 +401,7 @@ class Session:
         by_queue: dict[Queue, list[Subscription]],
         returned: dict[Queue, list[Reference]],
     ) -> Iterator[None]:
-        """End paused subscriptions, one in each step: a connection may have ten thousand."""
+        """End paused subscriptions, one per step: a connection may have ten thousand of them."""
         for queue, subscriptions in by_queue.items():
             refs: list[Reference] = []
             for subscription in subscriptions:
@@ -413,7 +411,7 @@ class Session:
                 yield
             refs += returned.pop(queue, [])
             for subscription in subscriptions:
-                # the first detach returns all messages before another consumer gets pending ones: this keeps the order
+                # the first detach returns all messages before other consumers get pending ones: this keeps the order
                 if not subscription.detached:  # its queue was not deleted meanwhile
                     if not self.broker.stopping:
                         self.notify_consumer("CONSUMER_CLOSED", subscription, "ended with its connection")
@@ -451,7 +449,7 @@ class Session:
 
     @property
     def messages_delivered(self) -> int:
-        """Messages delivered since the connection began, each delivery counted."""
+        """Number of deliveries since the connection began, redeliveries included."""
         return self.delivered_before + sum([each.messages_delivered for each in self.subscriptions.values()])
 
     def end_subscription(

@@ -147,7 +147,7 @@ def _make(session: Session, terms: Terms, matches: Matches | None, key: object) 
 def _queue_for(
     session: Session, terms: Terms, target: Destination, selector: Selector | None, origin: str | None
 ) -> tuple[Queue, bool]:
-    """Return the queue, and whether the selector is its own filter."""
+    """Return the queue to subscribe to, and whether the selector becomes the filter of that queue."""
     auto_create, authorizer, user = session.broker.auto_create, session.login.authorizer, session.login.user
     address = target.address
     if target.temporary:
@@ -214,7 +214,7 @@ def _identity(session: Session, headers: dict[bytes, bytes], destination: bytes)
 
 
 def _unnamed(session: Session, destination: bytes) -> bytes:
-    """Return the id of a subscription without one: its destination, in 1.0 with Artemis's prefix."""
+    """Return the id for a subscription without an id: its destination, in 1.0 with Artemis's prefix."""
     return b"subscription/" + destination if session.version == b"1.0" else destination
 
 
@@ -257,7 +257,7 @@ def _windows(session: Session, headers: dict[bytes, bytes], ack: str) -> tuple[i
     if messages is None and size is None and ack != "auto":
         messages, size = acceptor.stomp_prefetch_count, acceptor.stomp_consumer_window_size
     messages, size = -1 if messages is None else messages, -1 if size is None else size
-    if size == 0:  # one message at a time
+    if size == 0:  # the client wants one message at a time
         size, messages = -1, 1
     most = acceptor.max_unsettled_messages if ack != "auto" else -1
     if messages > most > 0 or messages < 0:

@@ -27,7 +27,7 @@ from .outbox import Outbox, text_of
 #: No window. (Compiled code does not allocate integers below 2**62.)
 UNLIMITED = 1 << 61
 
-#: Messages that a browser reads in one step, after which the clock is read.
+#: Messages that a browser reads between two readings of the clock.
 BROWSED_AT_ONCE = 8
 
 #: Maximum number of messages that one ACK settles at once: some milliseconds. More are settled in time slices.
@@ -90,15 +90,15 @@ class Subscription(Consumer):
         self._wildcard = terms.wildcard
         self._on_cancel = on_cancel
         self.lead = self.lead_again = b""
-        self.ended = False  # a rollback returns messages to the queue, not to the subscription
-        self.detached = False  # has left its queue
+        self.ended = False  # if True, a rollback returns messages to the queue, not to the subscription
+        self.detached = False  # whether it has left its queue
         self.consumer_name = ""  # for the store, if it records the consumer of each message
         self.connection_id = ""  # the session header of its connection
         self.created = 0  # epoch ms
         self.history: History | None = None  # while it is sampled
         self.rejected = 0  # messages settled by NACK
-        self.size = 0  # bytes of memory that it counts for
-        #: by message id, in the order of delivery; a reference is created when it is needed
+        self.size = 0  # bytes for which it counts in ``global-max-subscription-size``
+        #: unsettled messages by message id, in the order of delivery; references are created when they are needed
         self.unsettled: dict[bytes, Message | Reference] = {}
 
     def attach(self, queue: Queue) -> None:
@@ -109,14 +109,14 @@ class Subscription(Consumer):
             opening += header_line(b"destination", terms.destination, terms.version)
         self.lead = self._complete(opening + b"redelivered:false\n", queue)
         self.lead_again = self._complete(opening + b"redelivered:true\n", queue)
-        self.willing = False  # until `on_writable`, after the receipt
+        self.willing = False  # `on_writable` sets it after the receipt
         queue.add_consumer(self)
 
     def _complete(self, lead: bytes, queue: Queue) -> bytes:
         return b"%bmessage-id:%b" % (lead, queue.id_prefix)
 
     def additional_header(self, name: bytes, value: bytes) -> AbstractContextManager[None]:
-        """Add a header to the messages delivered in this context. It precedes a header of that name from the sender."""
+        """Return a context manager: messages delivered in its body have one more header, before any of that name."""
         return self._with_header(name, value)
 
     @contextmanager
@@ -130,7 +130,7 @@ class Subscription(Consumer):
             self.lead, self.lead_again = leads
 
     def write(self, message: Message, lead: bytes) -> None:
-        """Put a MESSAGE frame into the outbox. For a wildcard the lead gets the destination of the sender."""
+        """Put a MESSAGE frame into the outbox. In a wildcard subscription, the lead gets the sender's destination."""
         self._write(message.traits, message.tail, message.body_at, lead)
 
     def _write(self, traits: Traits, tail: bytes, body_at: int, lead: bytes) -> None:
@@ -171,7 +171,7 @@ class Subscription(Consumer):
         return unsettled
 
     def forget_unrecorded(self) -> None:
-        """Forget unsettled messages that end with the broker, which stops: this saves work on each of them."""
+        """Forget unsettled messages that no store has, when the broker stops: it need not requeue each of them."""
         recorded: dict[bytes, Message | Reference] = {}
         if not self.queue.forgotten_by_restart:
             recorded = {key: each for key, each in self.unsettled.items() if isinstance(each, Reference)}
@@ -323,12 +323,12 @@ class AcknowledgedSubscription(Subscription):
         return [ref]
 
     def release_revocably(self, key: bytes) -> tuple[list[Reference], Undo]:
-        """Release references for a transaction. Also returns the function that undoes it at a rollback."""
+        """Release references for a transaction. Returns them, and a function that undoes the release at a rollback."""
         refs = self.release(key)
         return refs, partial(self._reclaim, refs)
 
     def _reclaim(self, refs: list[Reference], positions: Sequence[int] = ()) -> list[Reference]:
-        """Make released references unsettled again. Returns those to requeue: all, if the subscription has ended."""
+        """Make released references unsettled again. Returns those to requeue: all if the subscription has ended."""
         if self.ended:
             return refs
         self._restore({b"%b%d" % (self.queue.id_prefix, ref.message.number): ref for ref in refs}, positions)
@@ -340,7 +340,7 @@ class AcknowledgedSubscription(Subscription):
         return []
 
     def _restore(self, refs: dict[bytes, Reference], positions: Sequence[int]) -> None:
-        self.unsettled.update(refs)  # in any order: each message is acknowledged separately
+        self.unsettled.update(refs)  # in any order, because each message is acknowledged separately
 
     @property
     def exhausted(self) -> bool:
@@ -349,7 +349,7 @@ class AcknowledgedSubscription(Subscription):
 
     @property
     def credit(self) -> int | None:
-        """0 as well if the window in bytes is used up."""
+        """As in the base class; 0 as well if the window in bytes is used up."""
         if self.exhausted:
             return 0
         return None if self.terms.window_messages == UNLIMITED else self.credit_messages
@@ -398,14 +398,14 @@ class CumulativeSubscription(AcknowledgedSubscription):
         return list(map(self._reference, self._release(key)))
 
     def _release(self, key: bytes) -> list[Message | Reference]:
-        keys = self._up_to(key)  # before `unsettled` is read: it may replace the dict
+        keys = self._up_to(key)  # first: `unsettled` may be another dict after this call
         unsettled, positions = self.unsettled, self._positions
         size = 0
         released: list[Message | Reference] = []
         for earlier in keys:
             delivered = unsettled.pop(earlier)
             released.append(delivered)
-            if isinstance(delivered, Message):  # not retained: no consumer is recorded
+            if isinstance(delivered, Message):  # a `Message` is not retained: no consumer is recorded
                 size += len(delivered.tail)
                 continue
             size += len(delivered.message.tail)
@@ -439,7 +439,7 @@ class CumulativeSubscription(AcknowledgedSubscription):
     def _restore(self, refs: dict[bytes, Reference], positions: Sequence[int]) -> None:
         self._positions.update(zip(refs, positions, strict=True))
         self.unsettled.update(refs)
-        self._disordered = True  # sorted once, even if the transaction has many ACKs
+        self._disordered = True  # they are sorted once, even if the transaction has many ACKs
 
     def _put_in_order(self) -> None:
         positions, unsettled = self._positions, self.unsettled
@@ -516,12 +516,12 @@ class RecordingAutoSubscription(AutoSubscription):
 
     __slots__ = ("_entries",)
 
-    settles_on_delivery = False  # each settlement is recorded
+    settles_on_delivery = False  # settlements are recorded
 
     def attach(self, queue: Queue) -> None:
         self._entries = Entries(queue, self.consumer_name)
         super().attach(queue)
-        self.writes_tails = False  # each delivery is recorded
+        self.writes_tails = False  # deliveries are recorded
 
     def deliver_message(self, message: Message) -> None:
         """Deliver a message. The arrival and the settlement of a retained message become one record."""

@@ -62,7 +62,7 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
 
 
 def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Iterator[Rejection]:
-    """Return the rejections of a COMMIT: by address, or by message if policies decide on each message."""
+    """Return the rejections of a COMMIT: by address, or by message where policies decide about each message."""
     of_each = False
     for address in addresses:
         if address.hooks.full is not None:
@@ -72,7 +72,7 @@ def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Itera
         if rejection is None:
             continue
         if rejection.policy is FullPolicy.FAIL and (rejection.limit is None or rejection.of_memory):
-            continue  # `exceeded_by` found that the acknowledgements free enough memory
+            continue  # FAIL: `exceeded_by` has found enough memory after the acknowledgements
         yield rejection
     for ask in transaction.questions if of_each else ():
         rejection = ask()
@@ -81,7 +81,7 @@ def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Itera
 
 
 def _frees_limit(session: Session, rejection: Rejection, frees: set[AddressBase]) -> bool:
-    """Return whether a transaction acknowledges messages that count for the limit: it must not wait for itself."""
+    """Return whether a transaction frees what it would wait for: it acknowledges messages that count for the limit."""
     if rejection.limit is rejection.address.memory_limit:
         return rejection.address in frees
     return bool(frees) and rejection.limit in (session.broker.memory, session.broker.disk)
@@ -123,7 +123,7 @@ def on_ACK(session: Session, head: Head, body: bytes) -> None:
     if subscription is not None and isinstance(head, AckHead) and head.identifier in subscription.unsettled:
         subscription.settle(head.identifier)
         if not subscription.ready:
-            session.credit_freed = subscription  # it resumes once, after all ACKs of this read
+            session.credit_freed = subscription  # resumed once, after all ACKs of this read
         return
     headers = head.headers
     subscription, key = _owner(session, head)
@@ -160,7 +160,7 @@ def _undo_rejection(subscription: AcknowledgedSubscription, count: int, undo: Un
 
 
 def _receipt(session: Session, head: Head, subscription: AcknowledgedSubscription) -> None:
-    """Send the receipt when the work on the queue is complete; work on many messages also delays the next frame."""
+    """Send the receipt when the work on the queue is complete. Work on many messages also delays the next frame."""
     background, queue = session.broker.background, subscription.queue
     if queue in background:
         session.wait_for_work(partial(background.after, queue), lambda: session.receipt(head, durable=True))
