@@ -363,8 +363,7 @@ class Track:
                 self.scanned[level] = (page, stop)
 
     def _starts(self, block: Block) -> list[int]:
-        """Return the first unscanned index by state (priority + 1), or the end of the block if that is in another one.
-        """
+        """Return the first unscanned index by state (priority + 1): the end of the block if that is elsewhere."""
         starts = [block.stop] * 11
         for level in LEVELS:
             position = self.next_unscanned(level)
