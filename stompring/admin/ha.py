@@ -71,7 +71,7 @@ RETENTION: Mapping[str, Schema] = {
 def show_retention(call: Call) -> Steps:
     """Show retained files and the lakes that ingest them.
 
-    Without a retention enabled is false, and the other fields are null.
+    If retention is not configured, `enabled` is false, and the other fields are null.
     """
     # A thread counts the files that lakes have not ingested yet, because it reads files.
     context = call.context
@@ -313,6 +313,6 @@ def describe(node: Node | None, configuration: BrokerConfiguration, role: Role) 
 def show_ha(call: Call) -> Json:
     """Show the role of the broker and its replicated log.
 
-    Without a replicated log enabled is false, and all fields but the role are null. A standby answers too.
+    Without a replicated log `enabled` is false, and all fields but the role are null. A standby answers too.
     """
     return describe(call.context.node, call.context.configuration, Role.ACTIVE)

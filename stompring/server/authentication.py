@@ -57,7 +57,7 @@ MAX_QUEUED_CHECKS = 100
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """A queued password check. ``generation``: version of the users file when the login arrived."""
+    """A queued password check. ``generation``: `Users.generation` when the login arrived."""
 
     digest: bytes
     generation: int
@@ -69,10 +69,10 @@ class _Check:
 class Logins:
     """The `Authenticator` of a broker with security, for STOMP and HTTP: by password, or by a verified certificate.
 
-    Threads verify the passwords. A verified login stays valid for ``seconds``, unless the users file changes:
-    ``follow`` reads changed files in a thread before each check. ``user_of`` maps the subject of a certificate to a
-    user. ``outcomes`` counts the results of logins. ``guest``: login of STOMP clients without login and passcode; None
-    if the broker refuses them.
+    Threads verify the passwords. A verified login stays valid for ``seconds``, unless the users file changes: before
+    each check ``follow`` reads changed files in a thread. ``user_of`` maps the subject of a certificate to a user.
+    ``outcomes`` counts the results of logins. ``guest``: login of STOMP clients without login and passcode; None if the
+    broker refuses such clients.
     """
 
     users: Users
@@ -88,7 +88,7 @@ class Logins:
         self.outcomes: Counter[str] = Counter()
         self.verified = VerifiedLogins(seconds, self.reactor.seconds)
         self._throttle = LoginThrottle(self.reactor.seconds)
-        self._waiting: dict[bytes, list[Deferred[bool]]] = {}  # identical logins share one check
+        self._waiting: dict[bytes, list[Deferred[bool]]] = {}  # by digest: identical logins share one check
         self._queue: FairQueue[_Check] = FairQueue(MAX_QUEUED_CHECKS)
 
     def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
@@ -173,13 +173,12 @@ class Logins:
     # ---- passwords
 
     def followed(self) -> Deferred[None]:
-        """Read changed files in a thread. Fires when they are read."""
+        """Read changed files in a thread. The Deferred fires when they are read."""
         return self.in_thread(self.follow).addCallback(lambda _: None)
 
     def verify(self, name: str, password: str, host: str = "") -> Deferred[bool]:
-        """Return whether ``password`` is the password of user ``name``. Checks take the hosts round robin.
-
-        Fails with `Refused` of status 503 if too many logins are pending.
+        """Return whether ``password`` is the password of user ``name``. The checks of several hosts run round robin.
+        Fails with `Refused` of status 503 if too many logins are waiting.
         """
         return self.followed().addCallback(lambda _: self._answer(name, password, host))
 
@@ -215,10 +214,10 @@ class Logins:
 
     def _answer_all(self, digest: bytes, outcome: bool | Failure) -> None:
         for answer in self._waiting.pop(digest):
-            answer.callback(outcome)  # a Failure goes to the errbacks
+            answer.callback(outcome)  # a Failure calls the errbacks
 
     def in_thread(self, call: Callable[..., Any], *arguments: object) -> Deferred[Any]:
-        """Call a function in a thread of the reactor's pool. Fires with its result."""
+        """Call a function in a thread of the reactor's pool. The Deferred fires with the result."""
         return deferToThreadPool(self.reactor, self.reactor.getThreadPool(), call, *arguments)
 
 
@@ -227,7 +226,7 @@ MAX_SHOWN_USERS = 10
 
 
 class GuestPermissions:
-    """The permissions of guests: the permissions of one role. Roles of a user of the same name do not count."""
+    """The permissions of guests, which are those of one role. Roles of a user who has the same name do not count."""
 
     def __init__(self, authority: AccessControl, role: str) -> None:
         self.rejections = authority.rejections
@@ -242,7 +241,7 @@ class GuestPermissions:
         return self._authority.permissions.allows(self._roles, permission, address, queue)
 
 
-#: Minimum of seconds between two checks of the files for changes, for a short security-invalidation-interval.
+#: Minimum seconds between two checks of the files for changes, if security-invalidation-interval is shorter.
 FILE_CHECK_INTERVAL = 1.0
 
 
@@ -334,7 +333,7 @@ class Security:
         self.logins.guest = login
 
     def read_changes(self) -> Deferred[None]:
-        """Read changed files in a thread. Fires when the changes are in effect."""
+        """Read changed files in a thread. The Deferred fires when the changes are in effect."""
         return self.logins.followed().addCallback(lambda _: self._report_change())
 
     def edit_users(self, change: Callable[[UserFiles], None]) -> Deferred[None]:
@@ -356,7 +355,7 @@ class Security:
         return None if self._certificates is None else self._certificates.user_of(subject)
 
     def _follow_files(self) -> None:
-        # called in a thread
+        # this function is called in a thread
         for file in self._files:
             file.refresh_or_log()
 

@@ -44,13 +44,13 @@ log = logging.getLogger(__name__)
 #: Maximum number of characters of a remote broker's text in logs and management.
 MAX_TEXT = 500
 
-#: Factor of the heart-beat interval of the remote broker after which a silent connection counts as lost.
+#: Number of heart-beat intervals of the remote broker after which a silent connection counts as lost.
 GRACE = 2.0
 
 #: Maximum ms that a bridge waits for confirmations while the broker stops.
 STOP_TIMEOUT = 5000
 
-#: Commands that begin the answer of a STOMP broker, and the number of bytes of an answer that may contain them.
+#: Commands that may begin the first answer of a STOMP broker, and the number of bytes that are searched for them.
 OPENINGS, MAX_OPENING = (b"CONNECTED", b"ERROR"), 64
 
 DISCONNECT = frame("DISCONNECT")
@@ -90,7 +90,7 @@ class BridgeProtocol(Protocol):
         configuration, connector = connection.worker.bridge.configuration, connection.connector
         password = configuration.password
         limit = configuration.producer_window_size
-        # the TCP transport, below TLS if there is TLS
+        # the TCP transport, which is below TLS if the connector uses TLS
         lowest = getattr(self.transport, "transport", None) or self.transport
         lowest.bufferSize = limit if limit > 0 else configuration.confirmation_window_size
         self.transport.registerProducer(self, True)
@@ -125,7 +125,7 @@ class BridgeProtocol(Protocol):
         except ProtocolError as fault:
             self._fail(f"not STOMP: {fault}")
             return
-        client.messages.clear()  # nothing is subscribed to
+        client.messages.clear()  # the bridge has no subscription there
         if connected is None and client.connected is not None:
             self._connected()
         connection = self._connection
@@ -204,7 +204,7 @@ class BridgeProtocol(Protocol):
         if self._client.connected is not None and self._client.error is None:
             self.transport.write(DISCONNECT)
         self.transport.loseConnection()
-        # a remote broker that reads nothing does not get its DISCONNECT
+        # a remote broker that reads nothing would never get its DISCONNECT
         self._timer = self._reactor.callLater(LINGER, self.transport.abortConnection)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
@@ -219,7 +219,7 @@ LINGER = 5.0
 
 @implementer(IHandshakeListener)
 class SecureBridgeProtocol(BridgeProtocol):
-    """A `BridgeProtocol` over TLS. It sends CONNECT with the password after it has verified the remote broker."""
+    """A `BridgeProtocol` over TLS. It verifies the remote broker before it sends CONNECT with the password."""
 
     def handshakeCompleted(self) -> None:
         connection = self._connection
@@ -260,7 +260,7 @@ class BridgeConnection:
 
     def __post_init__(self) -> None:
         self.timeout = self.reactor.callLater(self.connector.connect_timeout / 1000, self._timed_out)
-        self.reactor.callLater(0, self._open)  # report a failure after this call has returned
+        self.reactor.callLater(0, self._open)  # after this call has returned, also for a failure
 
     def _open(self) -> None:
         if self._ended:
@@ -290,11 +290,11 @@ class BridgeConnection:
         self.closed(f"no connection within {self.connector.connect_timeout} ms (connect-timeout-millis)")
 
     def closed(self, reason: str) -> None:
-        """Notify the worker that there is no connection."""
+        """Report to the worker that there is no connection, or no connection any longer."""
         self.gather(lambda: self.worker.on_closed(reason))
 
     def gather(self, call: Callable[[], None]) -> None:
-        """Call the worker at the current time. Each connection that it sends to gets one write."""
+        """Call a function of the worker with the current time. Sends its frames with one write for each connection."""
         self.worker.bridge.broker.clock.refresh()
         self.outgoing.gather(call)
 

@@ -93,7 +93,7 @@ class DiskThread:
     """
 
     _wakeup: Wakeup | None = None
-    _outstanding = 0  # jobs whose `done` was not yet called
+    _outstanding = 0  # number of jobs whose `done` was not called yet
     _thread: threading.Thread | None = None
 
     def __init__(self, reactor: Any, name: str) -> None:
@@ -135,7 +135,7 @@ class DiskThread:
             job, done = task
             try:
                 result = job()
-            except BaseException as fault:  # `done` handles it
+            except BaseException as fault:  # passed to `done` as the result
                 result = fault
             self._results.put((done, result))
             if not self._scheduled.is_set():
@@ -148,7 +148,7 @@ class DiskThread:
     # ---- on the reactor
 
     def _deliver_results(self) -> None:
-        self._scheduled.clear()  # cleared first: a result that comes later schedules another call
+        self._scheduled.clear()  # before the results are read: a later result then schedules another call
         while True:
             try:
                 done, result = self._results.get_nowait()
@@ -229,7 +229,7 @@ class LogUsage(NamedTuple):
         return self.used / self.limit if self.limit > 0 else 0.0
 
 
-#: Percentage points below ``max-disk-usage`` to which a full log must shrink. Without this margin the log would
+#: Percentage points below ``max-disk-usage`` to which the usage of a full log must fall. Otherwise the log would
 #: alternate between full and not full.
 LOG_MARGIN = 2
 
@@ -252,21 +252,21 @@ def log_full_reason(
 
 @dataclass(eq=False, repr=False)
 class DiskMonitor:
-    """The monitor that sets and clears ``broker.disk.fault``. ``reading``: the last one of the fullest disk."""
+    """The monitor that sets and clears ``broker.disk.fault``. ``reading``: last measurement of the fullest disk."""
 
     broker: Broker
     disk: Disk
     paths: Collection[Path]
     read: Callable[[Path], DiskUsage] = disk_usage
     log_usage: Callable[[], LogUsage] | None = None
-    #: called with each measurement while a disk or the log is full: it frees space
+    #: called after each measurement that finds a disk or the log full, to free space
     free: Callable[[], object] = bool
     reading: DiskUsage | None = None
     _disk_fault: str | None = None
     _log_full = False
     _timer: Any = None
     _measuring = _stopped = False
-    _silent: str | None = None  # text of the last failed measurement: logged once
+    _silent: str | None = None  # text of the last failed measurement, which is logged once
 
     def start(self) -> None:
         """Measure at once, before the first message, and then every ``disk-scan-period``."""
@@ -293,7 +293,7 @@ class DiskMonitor:
         )
 
     def _begin(self) -> None:
-        # in a thread: a faulty disk may take long to answer
+        # in a thread, because a faulty disk may take long to answer
         if not self._measuring:
             self._measuring = True
             self.disk.run(self._measure, self._done)
@@ -314,7 +314,7 @@ class DiskMonitor:
 
     def _evaluate(self, outcome: Any) -> None:
         if isinstance(outcome, BaseException):
-            # the last state stays in force: a failed measurement does not mean that the disk has space
+            # keep the last state: a failed measurement does not mean that the disk has space
             if str(outcome) != self._silent:
                 self._silent = str(outcome)
                 log.error("cannot read disk usage: %s", outcome)
@@ -329,7 +329,7 @@ class DiskMonitor:
             self.free()
 
     def check_log(self, free: bool = False) -> None:
-        """Compare the replicated log with its limit, without measuring a disk. ``free``: call `free` if it is full."""
+        """Compare the replicated log with its limit, without measuring a disk. ``free``: free space in a full log."""
         if not self._stopped and self.reading is not None:
             self._set_fault()
             if free and self._log_full:

@@ -36,23 +36,23 @@ log = logging.getLogger(__name__)
 #: Seconds between two measurements of the growth of memory.
 INTERVAL = 1.0
 
-#: Thresholds of `gc.set_threshold`: net allocations before a collection of generation 0, collections of generation 0
-#: before one of generation 1, collections of generation 1 before one of generation 2. Each begins above its number.
+#: The three thresholds of `gc.set_threshold`: for generation 0 net allocations, for generations 1 and 2 collections of
+#: the generation before. A collection begins above its threshold.
 THRESHOLDS = (700, 2, 1)
 
 #: Maximum number of objects that become old between two collections of generation 2.
 WINDOW = (THRESHOLDS[0] + 1) * (THRESHOLDS[1] + 2) * (THRESHOLDS[2] + 2)
 
-#: Number of old objects plus messages above which the old objects are frozen. Messages count because a collection
+#: Number of old objects plus messages above which the old objects are frozen. Messages are added because a collection
 #: traverses their lists entry by entry.
 FREEZE_THRESHOLD = 20_000
 
-#: Blocks of memory of unexplained growth that are tolerated: 20 to 40 MB.
+#: Tolerated growth of memory without an explanation, in blocks of memory: 20 to 40 MB.
 MAX_UNEXPLAINED_BLOCKS = 300_000
 
-#: Minimum and maximum number of memory blocks of an address, a queue or a connection with all objects that it refers
-#: to, of a step of an open transaction, of a message in a queue, and of 1 KB of messages in memory (usual: 9). A
-#: decrease counts with the minimum, an increase with the maximum.
+#: Minimum and maximum number of memory blocks of one object with all objects that it refers to: an address, a queue or
+#: a connection; a step of an open transaction; a message in a queue; 1 KB of messages in memory (usual: 9). Fewer
+#: objects count with the minimum, more objects with the maximum.
 BLOCKS_PER_OBJECT = ((10, 600), (2, 30), (1, 3), (2.5, 16))
 
 #: Number of consecutive measurements with unexplained growth that indicate a leak: a COMMIT or a burst ends earlier.
@@ -70,7 +70,7 @@ class GcTuning:
     _old = 0  # maximum number of objects that became old since then
     _suspected = 0  # consecutive measurements with unexplained growth
     _blocks = 0  # allocated blocks at the last collection of all objects
-    _amounts: tuple[float, ...] = ()  # result of `_count` then
+    _amounts: tuple[float, ...] = ()  # result of `_count` at that collection
 
     def __post_init__(self) -> None:
         self._timer = LoopingCall(self.measure)
@@ -122,7 +122,7 @@ class GcTuning:
             )
 
     def _explained(self) -> float:
-        """Return the explained growth in blocks since all objects were collected. Negative: memory must have shrunk."""
+        """Return the explained growth of memory in blocks since all objects were collected; below 0 it must shrink."""
         grown = [now - then for now, then in zip(self._count(), self._amounts, strict=True)]
         return sum(amount * rates[amount > 0] for amount, rates in zip(grown, BLOCKS_PER_OBJECT, strict=True))
 
@@ -140,8 +140,8 @@ class GcTuning:
         """Collect all objects, freeze the survivors, and count blocks. Returns the number of unreachable objects."""
         found = gc.collect()
         gc.freeze()
-        # a collection of nothing: CPython collects old objects only after they have grown by a quarter of the number
-        # that survived the last one
+        # first collect nothing: CPython collects old objects only after they have grown by a quarter of the survivors
+        # of the last collection
         gc.collect()
         self._suspected, self._messages = 0, self.broker.memory.messages
         self._blocks, self._amounts = sys.getallocatedblocks(), self._count()

@@ -58,13 +58,13 @@ RETRY_DELAY = 0.1
 
 
 def close_when_out_of_files(port: IListeningPort, closed: Callable[[int], None], reactor: Any) -> None:
-    """Make ``port`` close new connections while no descriptor is free, and report their number to ``closed``."""
+    """Make ``port`` close new connections while no descriptor is free. ``closed`` is called with their number."""
     if isinstance(port, Port):  # tests use ports without a socket
         port.socket = ReserveDescriptorSocket(port, closed, reactor)
 
 
 class ReserveDescriptorSocket:
-    """The socket of a `Port`, with a spare descriptor to accept and close connections with."""
+    """The socket of a `Port`. A spare descriptor lets it accept and close connections when no other is free."""
 
     _paused: IDelayedCall | None = None
     _spare: int | None = None
@@ -102,7 +102,7 @@ class ReserveDescriptorSocket:
         try:
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            self._spare = None  # the next accept tries again
+            self._spare = None  # the next accept tries to open the spare again
 
     def _close_spare(self) -> None:
         if self._spare is not None:
@@ -110,7 +110,7 @@ class ReserveDescriptorSocket:
             self._spare = None
 
     def _close_waiting(self) -> bool:
-        """Accept and close waiting connections with the spare descriptor. False if accept(2) fails even so."""
+        """Accept and close waiting connections with the spare descriptor. Return False if accept(2) still fails."""
         self._close_spare()
         number = 0
         able = True
@@ -120,7 +120,7 @@ class ReserveDescriptorSocket:
                 connection.close()
                 number += 1
         except BlockingIOError:
-            pass  # no connection waits: Linux reports a missing descriptor even if no connection waits
+            pass  # no connection waits: Linux reports a missing descriptor even then
         except OSError:
             able = False  # another thread took the descriptor, or memory is missing
         self._open_spare()

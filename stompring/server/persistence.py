@@ -39,7 +39,7 @@ from .disk import DiskMonitor, DiskThreads, LogUsage
 
 log = logging.getLogger(__name__)
 
-#: Maximum number of bytes of a request, and of open connections: further connections are closed.
+#: Maximum number of bytes of an HTTP request, and of open connections; further connections are closed.
 MAX_REQUEST, MAX_CONNECTIONS = 8192, 64
 
 Address = tuple[str, int]
@@ -47,10 +47,10 @@ Address = tuple[str, int]
 
 @contextmanager
 def answer_health(addresses: Sequence[Address], live: Answer, ready: Answer) -> Iterator[None]:
-    """Answer health checks at ``addresses`` while the body runs, without addresses that are in use.
+    """Context manager: answers health checks at ``addresses`` during its body, without addresses that are in use.
 
-    Each connection gets one answer: ``live``, ``ready``, or 503 for every other path. The addresses are free again
-    when the body has ended.
+    Each connection gets one answer: ``live``, ``ready``, or 503 for every other path. The addresses are free again when
+    the body has ended.
     """
     listeners = [found for each in addresses if (found := _listener(each)) is not None]
     if not listeners:
@@ -180,7 +180,7 @@ class Persistence:
     def attach(self, broker: Broker) -> TargetAreas:
         """Enable paging in ``broker``."""
         dispatch = TargetAreas(broker)
-        # the broker passes only pages and blocks of this store to it, which the types do not express
+        # the broker passes only this store's pages and blocks to it, which the types do not express
         broker.paging = cast(BrokerPaging, self.paging)
         self.paging.reads.account = dispatch.budget
         return dispatch

@@ -54,11 +54,11 @@ UNLIMITED_FILES = 1_048_576
 #: File descriptors reserved for journal and page files, HTTP connections and Python itself; at most half of the limit.
 RESERVED_FILES = 1000
 
-#: Estimated bytes of memory per connection. An idle connection takes 4 KiB. A busy one may cache 256 KiB of headers,
-#: and a slow one may have 256 KiB in its outbox, but few connections are busy or slow at the same time.
+#: Estimated bytes of memory per connection: 4 KiB if idle. A busy connection may cache 256 KiB of headers, and a slow
+#: one may have 256 KiB in its outbox, but few connections are busy or slow at the same time.
 MEMORY_PER_CONNECTION = 64 * 1024
 
-#: Divisor of the machine's memory: the share that connections may take.
+#: Divisor of the machine's memory: the share of it that connections may take.
 CONNECTION_MEMORY_SHARE = 4
 
 
@@ -335,9 +335,8 @@ TLS_HANDSHAKE_FAILURE = b"\x15\x03\x03\0\x02\x02\x28"
 
 
 class ProtocolDetectionFactory(WrappingFactory[Any]):
-    """A factory that checks the first bytes of another factory's protocols for TLS and for a PROXY header.
-
-    Each protocol receives all later bytes directly. ``odd`` is called with the peer and a reason for the log.
+    """Checks the first bytes of another factory's connections for TLS, and for a PROXY header. A protocol receives all
+    later bytes directly. ``odd`` is called with the peer and a reason for the log.
     """
 
     noisy = False
@@ -355,7 +354,7 @@ class ProtocolDetectionFactory(WrappingFactory[Any]):
         def begin(transport: Any) -> None:
             del protocol.makeConnection
             connect(transport)
-            own = protocol.__dict__.get("dataReceived")  # of a protocol that detects WebSocket
+            own = protocol.__dict__.get("dataReceived")  # set by a protocol that detects WebSocket
 
             def first(data: bytes) -> None:
                 if own is None:
@@ -388,7 +387,7 @@ SLOW_READ = 0.02
 #: Maximum pause after one read, in seconds.
 MAX_PAUSE = 1.0
 
-#: Seconds between checks, and the fraction of a pause after which it ends early if no other connection was read.
+#: Seconds between checks of pauses; fraction of a pause after which it ends if no other connection was read.
 CHECK_INTERVAL, IDLE_FRACTION = 0.002, 0.1
 
 
@@ -401,11 +400,11 @@ class Throttled(NamedTuple):
 
 
 class ReadThrottle:
-    """The paused connections. ``reads`` counts the reads of all connections; their protocols increment it."""
+    """The paused connections. ``reads`` counts the reads of all connections; each protocol increments it."""
 
     reads = 0
     _before = 0  # reads at the last check
-    _last_read = 0.0  # time of the last read of another connection, or of the beginning of a pause
+    _last_read = 0.0  # reactor time of the last read of another connection, or of the beginning of a pause
 
     def __init__(self) -> None:
         self._paused: deque[Throttled] = deque()
@@ -502,7 +501,7 @@ class StompProtocol(Protocol):
 
     def __init__(self, factory: StompFactory, network: str) -> None:
         self._factory = factory
-        self._network = network  # the key of the connection limit
+        self._network = network  # the network of the client, counted by the connection limit
         self._clock = factory.broker.clock
         self._outgoing = factory.outgoing
         self._fairness = factory.connections.read_throttle
@@ -618,7 +617,7 @@ class StompProtocol(Protocol):
     def _handshake_timed_out(self) -> None:
         self._timer = None
         session = self.session
-        # if a login is being checked, CONNECT was in time, and the result of the check ends the handshake
+        # a login that is still being checked was in time, and its result ends the handshake
         if session is not None and not session.connected and not session.awaiting_login:
             session.refuse(
                 LimitReached(

@@ -50,9 +50,8 @@ def use_reactor(kind: str) -> str | None:
 
 
 def call_before_rounds(reactor: Any, call: Callable[[], object]) -> None:
-    """Have the reactor call ``call`` after each poll, before it handles events and timers.
-
-    A reactor without rounds calls it before each event.
+    """Make the reactor call ``call`` after each poll, before it handles events and timers. A reactor without rounds
+    calls it before each event.
     """
     own: Callable[[Callable[[], object]], None] | None = getattr(reactor, "call_before_rounds", None)
     if own is not None:

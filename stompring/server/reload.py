@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 #: Settings whose change requires a restart.
 RESTART_REQUIRED = tuple(row.name for row in options_of(BrokerConfiguration) if not row.reloadable)
 
-#: The elements of broker.xml that set the fields of a configuration.
+#: The elements of broker.xml, by the field of the configuration that each sets.
 ELEMENTS = {row.name: row.xml_name for row in options_of(BrokerConfiguration)}
 ELEMENTS["notified"] = "broker-plugins"  # by Artemis's plugin for notifications
 
@@ -89,7 +89,7 @@ def _compared(before: Mapping[str, object], now: Mapping[str, object], form: str
 
 
 def _parts(configuration: BrokerConfiguration) -> dict[str, dict[str, dict[str, object]]]:
-    """Return the elements that are compared by name: kind of element → name → values."""
+    """Return the elements that are compared by name. The result maps kind of element → name → values."""
     return {
         "address-setting": {
             entry.match: {_dashed(name): value for name, value in entry.values.items()}
@@ -173,7 +173,7 @@ def preview(broker: Broker, new: BrokerConfiguration, started: BrokerConfigurati
 def _outcome(
     started: BrokerConfiguration | None, old: BrokerConfiguration, new: BrokerConfiguration
 ) -> Reload:
-    """Return the result of a reload without addresses, queues and diverts. ``started``: None if it is ``old``."""
+    """Return the result of a reload, still without addresses, queues and diverts. ``started`` is None for ``old``."""
     started = started or old
     changes = list(changed_values(started, old, new))
     applied = [f"<{each.setting}>" for each in changes if each.what == "broker" and not each.restart]
@@ -225,10 +225,9 @@ def apply(
 ) -> Reload:
     """Apply ``new`` to addresses, queues, diverts and settings.
 
-    A reload changes each attribute of a queue that differs from the file. At the start it changes only attributes whose
-    value in the file has changed since the last start, so that changes by management last. ``begin`` is called before
-    the first change, when ``new`` is known to be valid. ``started``: configuration of the start, None for the current
-    one.
+    A reload resets each attribute of a queue to the file. At the start, only attributes whose value in the file has
+    changed since the last start are reset, so that changes by management last. ``begin`` is called before the first
+    change, when ``new`` is known to be valid. ``started``: configuration of the start, None for the current one.
 
     Raises `ConfigurationError` before the first change if a live queue cannot get an attribute of the file. At the
     start the broker deletes and creates such a queue again if it is empty, else it keeps the queue and logs an error.
@@ -251,7 +250,7 @@ def apply(
     outcome = _outcome(started, old, new)
     for warning in new.warnings:
         log.warning("%s", warning)
-    ignored = describe_ignored(new.ignored)  # None if each one has a warning of its own
+    ignored = describe_ignored(new.ignored)  # None: each ignored setting has a warning of its own
     if ignored is not None and (starting or new.ignored != old.ignored):
         log.info("%s", ignored)
     broker.configuration = new
@@ -277,7 +276,7 @@ def apply(
     for divert in new.diverts:
         transformer = divert.transformer
         if transformer is not None and transformer.policy is not None:
-            broker.diverts.by_name[divert.name].configure(divert)  # its policy may have changed
+            broker.diverts.by_name[divert.name].configure(divert)  # the policy of the divert may have changed
     broker.diverts.bind_all()
     for room in (
         broker.memory,
@@ -361,7 +360,7 @@ def _apply_address(
     starting: bool = False,
     live: bool = True,
 ) -> None:
-    """Apply the file to an address and its queues. ``live`` False: only record the changes in ``outcome``."""
+    """Apply the file to an address and its queues. If not ``live``, only record the changes in ``outcome``."""
     directory = broker.directory
     address = directory.addresses.get(configured.name)
     if address is None:
@@ -470,9 +469,8 @@ class ConfigurationWatch:
 
     @contextmanager
     def reread(self, old: BrokerConfiguration) -> Iterator[BrokerConfiguration]:
-        """Read the file of ``old`` again for the body. If the file is invalid, the next change of it triggers a reload.
-
-        Raises `ConfigurationError`.
+        """Context manager: reads the file of ``old`` again, and yields the configuration. If the file is invalid, its
+        next change triggers a reload. Raises `ConfigurationError`.
         """
         assert old.file is not None
         before, files, period = self.current(), old.files, old.configuration_file_refresh_period
@@ -504,7 +502,7 @@ class ConfigurationWatch:
             found: Versions = yield deferToThreadPool(
                 self.reactor, self.reactor.getThreadPool(), self.current
             )
-            # a different ``self.known``: another reload has read the files meanwhile
+            # else another reload has replaced ``self.known`` meanwhile
             if known is self.known and self._running:
                 changed = [file for file, version in found.items() if version != known[file]]
                 if changed:

@@ -29,7 +29,7 @@ from twisted.logger import Logger
 PRIVATE_NAMES: dict[str, Callable[[object], bool]] = {
     "_poller": lambda found: hasattr(found, "poll"),  # the epoll object: polled once a round
     "_selectables": lambda found: isinstance(found, dict),  # readers and writers by descriptor
-    "_doReadOrWrite": callable,  # handles every event but the plain EPOLLIN of an accepted connection
+    "_doReadOrWrite": callable,  # handles every event except the plain EPOLLIN of an accepted connection
     "_internalReaders": lambda found: isinstance(found, set),  # the waker
     "_disconnectSelectable": callable,  # ends a connection, or one half of it, after a failed read or write
 }
@@ -51,7 +51,7 @@ def check_names(reactor: EPollReactor) -> None:
 
 
 def call_before_events(reactor: Any, call: Callable[[], object]) -> None:
-    """Have a stock reactor call ``call`` before each event that it handles, and before its timers."""
+    """Make a stock reactor call ``call`` before each event that it handles, and before its timers."""
     handle, run = getattr(reactor, "_doReadOrWrite", None), reactor.runUntilCurrent
 
     def handle_after(*arguments: Any) -> Any:
@@ -73,8 +73,8 @@ log = Logger()
 #: Maximum number of events of one round. epoll returns the remaining ready descriptors first in the next round.
 MAX_EVENTS = 64
 
-#: Bytes that one round reads, divided among its events, and the minimum for each connection. Clients that flood the
-#: broker delay others by one round; a round with eight of them is not eight times as long.
+#: Bytes that one round reads, divided among the connections that are ready, and the minimum for each. Clients that
+#: flood the broker delay others by one round, and a round with eight of them is not eight times as long.
 ROUND_READ, MIN_READ = 128 * 1024, 16 * 1024
 
 #: Writing state of a connection: not waiting, waiting for the end of the round, waiting for EPOLLOUT.
@@ -90,7 +90,7 @@ class RoundsReactor(EPollReactor):
         check_names(self)
         self._at_end: list[Callable[[], object]] = []
         self.unwritten: list[RoundsConnection] = []  # connections with data of this round
-        self.read_share = ROUND_READ  # maximum bytes per connection in this round
+        self.read_share = ROUND_READ  # maximum bytes that each connection reads in this round
         self._poll: Poll = self._poller.poll
 
     def dispose(self) -> None:
@@ -161,10 +161,10 @@ class RoundsReactor(EPollReactor):
 
     def stop(self) -> None:
         super().stop()
-        self.wakeUp()  # a call at the end of the timers' round: the next poll must not wait
+        self.wakeUp()  # for a call at the end of this round: the next poll must not wait
 
     def _end_round(self) -> None:
-        """Run the calls, then the writes. Calls and writes that they cause wait for the end of the next round."""
+        """Run the calls, then the writes. Calls and writes caused by these wait for the end of the next round."""
         calls, self._at_end = self._at_end, []
         for call in calls:
             try:

@@ -43,15 +43,14 @@ class SystemdNotifier:
         self._begin("ready")
 
     def standby(self, reason: str) -> None:
-        """Notify that the broker waits to become active. The manager considers a standby started.
-
-        A later call with another reason changes the status.
+        """Notify that the broker waits to become active. For the manager the service has then started. A later call
+        with another reason changes the status.
         """
         self._begin(f"standby: {reason}")
 
     @contextmanager
     def recovering(self) -> Iterator[None]:
-        """Send watchdog notifications from a thread while the body runs: the reactor is busy with the recovery."""
+        """Context manager: a thread sends watchdog notifications, because the reactor is busy with the recovery."""
         done = threading.Event()
         if self._ready:
             self._send("STATUS=recovering")
@@ -80,7 +79,7 @@ class SystemdNotifier:
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
-        """Notify that the body reloads the configuration, and afterwards that the broker is ready again."""
+        """Context manager: the body reloads the configuration. Notify of the reload, then that the broker is ready."""
         if self._ready:
             self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}\nSTATUS=reloading")
         try:

@@ -71,8 +71,7 @@ from .standby import LockStandby, LogStandby, Replication, Standby
 
 
 def use_monotonic_clock(reactor: Any) -> None:
-    """Have a reactor's timers run on the monotonic clock. `Clock` then reads the time of day from ``wall_seconds``.
-
+    """Make the timers of a reactor use the monotonic clock. `Clock` then reads the time of day from ``wall_seconds``.
     Raises `RuntimeError` if the reactor already has a timer, which would use the wrong clock.
     """
     if reactor.seconds is time.monotonic:
@@ -125,7 +124,7 @@ class BrokerService(MultiService, AdminContext):
         self.store = store = None if persistence is None else persistence.durable  # None: no persistence
         self.broker = broker = Broker(configuration, reactor, self.policies, store, time.perf_counter)
         if persistence is None:
-            # begin above the message numbers of earlier runs, which no store has recorded
+            # begin above the message numbers of earlier runs, which were not recorded
             broker.numbers = Numbers(clock_number(broker.clock.now))
         self._notify = broker.notifications.notify
         self.policies.recorded.on_error = lambda text, address: self._notify(
@@ -147,7 +146,7 @@ class BrokerService(MultiService, AdminContext):
         self.systemd = systemd or SystemdNotifier(reactor)
         self.tasks = TaskList(reactor, lambda: self.broker.clock.now)
         self.management: ManagementRequests = ManagementRequests(self)
-        # a random identity without a data directory: no message outlives the process, so the next one resends none
+        # without a data directory a random identity: no message outlives the process, so that no later run resends one
         identity = uuid.uuid4().hex if store is None else store.journal.identity.hex()
         self.bridges = Bridges(
             broker,
@@ -217,7 +216,7 @@ class BrokerService(MultiService, AdminContext):
         return self.security.logins
 
     def _permissions_changed(self) -> None:
-        """Check permissions again: permissions of producers at their next SEND, of subscriptions now."""
+        """Check permissions again: those of producers at their next SEND, those of subscriptions now."""
         self.broker.directory.invalidate_plans()
         for session in self.connections:
             session.close_if_revoked()
@@ -388,7 +387,7 @@ class BrokerService(MultiService, AdminContext):
         for session in self.connections:
             session.refuse(Refused("The broker is shutting down"))
         self.outgoing.flush()
-        while len(background):  # the end of many subscriptions runs in time slices
+        while len(background):  # the end of many subscriptions takes several time slices
             background.finish(STOP_SLICE)
             yield deferLater(self.reactor, 0, bool)
         if self.persistence is not None:
@@ -460,7 +459,7 @@ class BrokerRun:
     service: BrokerService | None = None
     _stopping = False
     _hurried = False  # a signal arrived during the stop
-    _taking_over_since: float | None = None  # `reactor.seconds`; None: the broker was not a standby
+    _taking_over_since: float | None = None  # reactor time at which the takeover began; None: never a standby
     _replication: Replication | None = None
     _request: StepDown | None = None
     _start_failed = False
@@ -473,7 +472,7 @@ class BrokerRun:
     # ---- start
 
     def start(self, lock: DataLock | None = None) -> None:
-        """Recover, and listen when the reactor runs. Raises `StoreError`, `ConfigurationError`."""
+        """Recover, and open the listeners when the reactor runs. Raises `StoreError`, `ConfigurationError`."""
         replication = self._replication
         files = None
         if replication is not None:
@@ -592,7 +591,7 @@ class BrokerRun:
     # ---- signals
 
     def heed_signals(self) -> None:
-        """Have SIGINT and SIGTERM stop the broker. A second signal only ends the drain."""
+        """Make SIGINT and SIGTERM stop the broker. A second signal only ends the drain."""
         for number in (signal.SIGINT, signal.SIGTERM):
             # keep an ignored signal ignored: a shell starts its background jobs with SIGINT ignored
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -687,7 +686,7 @@ PORT_PATIENCE, PORT_INTERVAL = 5.0, 0.05
 #: Maximum number of changes in the log line of a reload.
 MAX_LOGGED_CHANGES = 20
 
-#: Seconds of background work in one round of the reactor while the broker stops.
+#: Seconds of background work per round of the reactor while the broker stops.
 STOP_SLICE = 0.02
 
 #: Seconds that clients have to read their last frames when the broker stops, and seconds between two checks.

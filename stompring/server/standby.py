@@ -103,7 +103,7 @@ class Standby(StandbyContext):
         compile_selector("TRUE = TRUE")
 
     def use_reason(self, reason: str) -> None:
-        """Set the reason of the wait. Log it if it has changed."""
+        """Set the reason for which the standby waits. Log it if it has changed."""
         if reason != self.reason:
             self.reason = reason
             log.info("standby: %s", reason)
@@ -211,9 +211,8 @@ class LockStandby(Standby):
         active: Callable[[DataLock], None],
         failed: Callable[[StoreError], None],
     ) -> None:
-        """``active`` is called with the lock, ``failed`` with a fault that waiting cannot end.
-
-        Raises `ConfigurationError`.
+        """``active`` is called with the lock, ``failed`` with a fault that does not end by waiting. Raises
+        `ConfigurationError`.
         """
         super().__init__(configuration, reactor, systemd)
         self._data = data
@@ -221,9 +220,8 @@ class LockStandby(Standby):
         self._failed = failed
 
     def try_lock(self) -> DataLock | None:
-        """Return the lock if it is free, else set `reason`. Raises `StoreError` for a fault that waiting cannot end.
-
-        A standby does not create the directory: if its volume is not mounted, an empty directory would hide the data.
+        """Return the lock if it is free, else set `reason`. Raises `StoreError` for a fault that waiting cannot end. A
+        standby does not create the directory: if its volume is not mounted, an empty directory would hide the data.
         """
         root = data_directory(self.configuration, self._data).root
         if not root.is_dir():
@@ -278,13 +276,13 @@ REASON_INTERVAL = 0.25
 #: Seconds by which the clocks of this machine and of the engine may differ without a warning.
 MAX_SKEW = 20.0
 
-#: Number of consecutive skewed beats without a warning.
+#: Number of consecutive beats with such a difference that cause no warning.
 SKEWED_BEATS = 3
 
-#: Number of beats of another process with the name of this one at which the broker logs a warning.
+#: Number of beats of another process with this broker's name at which the broker logs a warning.
 NAMESAKE_BEATS = 3
 
-#: Divisor of the log's limit: bytes that may wait to be written to it; and the minimum of these bytes.
+#: Divisor of the log's limit: the bytes that may wait to be written to the log; and the minimum of these bytes.
 PENDING_SHARE = 50
 MIN_PENDING_BYTES = 64 * 1024
 
@@ -360,14 +358,13 @@ class Replication:
         return files
 
     def log_usage(self) -> LogUsage:
-        """Return the usage of the log, including entries appended since the last report of the engine."""
+        """Return the usage of the log in bytes, including entries appended since the engine's last report."""
         return LogUsage(*self.node.log.usage())
 
     @property
     def pending_limit(self) -> int | None:
-        """Maximum bytes that may wait to be written; None: the store's own limit.
-
-        Bytes that wait when the log becomes full must fit into its reserve, or they would block acknowledgements.
+        """Maximum bytes that may wait to be written; None: the store's own limit. They must fit into the reserve of a
+        full log, or they would block acknowledgements.
         """
         _, limit = self.node.log.usage()
         share = max(MIN_PENDING_BYTES, limit // PENDING_SHARE)
@@ -391,7 +388,7 @@ class Replication:
         call_before_rounds(self.reactor, check)
 
     def ready(self, check_log: Callable[[], object], disk: Disk) -> None:
-        """Notify the node that the broker accepts clients, and begin to call ``check_log``. ``disk``: the writer."""
+        """Report to the node that the broker accepts clients, and begin to call ``check_log``. ``disk``: the writer."""
         self.node.mark_ready()
         self._liveness = Liveness(self.reactor, disk, self.node.touch, check_log)
         self._liveness.start()
@@ -406,7 +403,7 @@ class Replication:
     # ---- the end
 
     def release(self, reason: str, successor: str = "") -> Deferred[Any]:
-        """Release the role in a thread. Fires when the log has stored the release, or if it cannot be reached."""
+        """Release the role in a thread. The Deferred fires when the log has stored the release or is unreachable."""
         self._released = True
         if self._liveness is not None:
             self._liveness.stop()  # the disk thread has ended
@@ -415,22 +412,21 @@ class Replication:
         )
 
     def stop(self) -> Deferred[Any]:
-        """Disconnect and close the local copy in a thread. Call it after `release`."""
+        """Disconnect and close the local copy in a thread. Call this after `release`."""
         return deferToThreadPool(self.reactor, self.reactor.getThreadPool(), self._thread.stop)
 
 
 @dataclass(eq=False, repr=False)
 class Liveness:
-    """The liveness check of the disk: it calls ``touch`` twice a second while the disk thread completes jobs.
-
-    Beats go to the log, not to the disk. Without this check a broker with a hanging local disk would stay active.
+    """The liveness check of the disk: calls ``touch`` of the node twice a second while the disk thread completes jobs.
+    Beats of the node go to the log, not to the disk. Without this check a broker with a hanging disk would stay active.
     """
 
     reactor: Any
     disk: Disk
     touch: Callable[[], object]
     check_log: Callable[[], object]
-    _waits = False  # a job of the disk thread is not yet complete
+    _waits = False  # whether a job for the disk thread is not complete yet
     _timer: Any = None
 
     def start(self) -> None:
@@ -503,11 +499,11 @@ class LogStandby(Standby):
 
 @dataclass(eq=False, repr=False)
 class Namesake:
-    """The detection of an active broker with the name of this standby. ``own`` describes this process.
+    """Detects an active broker that has the name of this standby. ``own`` describes this process.
 
-    The same name loses no data, since each entry has the number of its writer. But ``stompring ha`` finds brokers by
-    name, and a takeover takes longer: after a broker of its own name has released the log, a `Node` lets other brokers
-    take over first.
+    No data is lost, since each entry has the number of its writer. But ``stompring ha`` finds brokers by name, and a
+    takeover takes longer: a `Node` lets other brokers take over first after a broker of its own name has released the
+    log.
     """
 
     own: Beat
@@ -516,7 +512,7 @@ class Namesake:
     _beats = 0
 
     def check(self, status: NodeStatus) -> None:
-        """Count beats since this standby is up to date: an earlier process of this broker may have sent older ones."""
+        """Count beats after this standby is up to date: older ones may be from an earlier process of this broker."""
         if status.role is not Role.STANDBY or status.rebuilding or status.active_time == self._time:
             return
         known, self._time = self._time is not None, status.active_time
@@ -543,9 +539,8 @@ def _process(beat: Beat) -> tuple[str, int, int]:
 
 
 def discard_unsent() -> None:
-    """Have the system reset the TCP connections of this process when it ends.
-
-    Otherwise the system would still send buffered messages, which the next active broker delivers too.
+    """Make the system reset the TCP connections of this process when it ends. Otherwise the system would still send
+    buffered messages, which the next active broker delivers again.
     """
     try:
         descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
@@ -563,9 +558,8 @@ def discard_unsent() -> None:
 
 
 def clock_skew(status: NodeStatus, wall: float) -> float | None:
-    """Return the seconds by which a clock is ahead of the engine's clock; None if at most `MAX_SKEW`, or unknown.
-
-    ``wall``: time of day in epoch seconds.
+    """Return the seconds by which this machine's clock is ahead of the engine's; None if at most `MAX_SKEW`, or
+    unknown. ``wall``: time of day in epoch seconds.
     """
     if status.active is None or status.rebuilding or status.lag_entries or status.fault:
         return None

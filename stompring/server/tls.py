@@ -122,7 +122,7 @@ def new_context(method: int, options: int, tls: Tls | ConnectorTls) -> SSL.Conte
 
 
 def use_identity(context: SSL.Context, identity: Identity) -> None:
-    """Have a context present this certificate. Raises `CertificateError`."""
+    """Make a context present this certificate. Raises `CertificateError`."""
     try:
         context.use_certificate(identity.chain[0])
         for certificate in identity.chain[1:]:
@@ -189,7 +189,7 @@ def openssl_reasons(error: Exception) -> str:
 LINGER = 5.0
 
 
-#: Maximum bytes of data in one TLS record, and an upper bound of the bytes that the record adds.
+#: Maximum bytes of data in one TLS record, and maximum bytes that a record has in addition to its data.
 MAX_RECORD, RECORD_OVERHEAD = 16_384, 512
 
 
@@ -266,8 +266,8 @@ class TlsConnection(TLSMemoryBIOProtocol):
     def _end(self) -> None:
         """End the protocol when the client has ended TLS, or violated it, even if TCP is still open.
 
-        Twisted notifies the protocol only when TCP is closed, which a client that does not read can delay without
-        limit. Until then all data for the client, such as messages of a subscription, would be lost.
+        Twisted notifies the protocol only when TCP is closed, and a client that does not read can delay that without
+        limit. All data for the client until then, such as messages of a subscription, would be lost.
         """
         self._ended = True
         inner, self.wrappedProtocol = self.wrappedProtocol, Protocol()
@@ -333,7 +333,7 @@ class TlsFactory(TLSMemoryBIOFactory):
         return None if inner is None else TlsConnection(self, inner)  # type: ignore[no-untyped-call]
 
     def serverConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        # get the context for each connection: certificates may have been reloaded
+        # a new context for each connection, because certificates may have been reloaded
         connection = SSL.Connection(self._context().default, None)
         connection.set_app_data(protocol)
         connection.set_accept_state()

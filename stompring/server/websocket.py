@@ -41,10 +41,10 @@ from stompring.stomp.websocket_frames import (
 
 log = logging.getLogger(__name__)
 
-#: Maximum bytes of the HTTP request for a WebSocket: enough for a browser's cookies; web servers have a similar limit.
+#: Maximum bytes of the HTTP request for a WebSocket: enough for a browser's cookies. Web servers have similar limits.
 MAX_REQUEST_SIZE = 16 * 1024
 
-#: Maximum bytes of a frame before the broker accepts CONNECT: it buffers a whole frame of an unauthenticated client.
+#: Maximum bytes of a WebSocket frame before CONNECT is accepted: the broker buffers it for an unknown client.
 MAX_FRAME_BEFORE_CONNECT = FIRST_FRAME
 
 #: Maximum number of control frames, and of short fragments, that a client may send per second. Each costs 10 µs:
@@ -60,13 +60,13 @@ MAX_CLOSE_REASON = 123
 #: Maximum bytes of a client's control frame with its header (RFC 6455, 5.5).
 MAX_CONTROL_FRAME_SIZE = 131
 
-#: Maximum bytes of payload of a message that `read_short_messages` reads.
+#: Maximum payload bytes of a message that `read_short_messages` reads.
 SHORT_MESSAGE = 2048
 
-#: The function of the library, in C if the extension is compiled.
+#: The function of the library that masks and unmasks payloads, in C if the extension is compiled.
 apply_mask: Callable[[bytes, bytes], bytes] = frames.apply_mask  # type: ignore[attr-defined]
 
-# the library's limit of a line is 8 KiB, and a browser sends all cookies in one line
+# the library limits a line to 8 KiB, but a browser sends all cookies in one line
 http11.MAX_LINE_LENGTH = MAX_REQUEST_SIZE
 
 #: Logger of the library. At lower levels it logs whole frames, including passcodes.
@@ -99,10 +99,10 @@ class WebSocketFactory:
             [ServerPerMessageDeflateFactory()] if settings.web_socket_compression_supported else None
         )
         self.max_frame = settings.web_socket_max_frame_payload_length
-        if self.max_frame < 0:  # whole frames are buffered: limit each to the maximum length of a STOMP frame
+        if self.max_frame < 0:  # whole frames are buffered: limit them to the longest STOMP frame
             head = HeadLimits(limits.max_headers, limits.max_header_length)
             self.max_frame = limits.max_body_length + head.max_block
-        #: Maximum bytes of a decompressed message; None without compression: payloads are then as long as the input.
+        #: Maximum bytes of a decompressed message. None: no compression, so that a payload is as long as the input.
         self.max_message = limits.max_body_length + limits.max_header_length if self.extensions else None
 
     def open(self, owner: Owner) -> WebSocket:
@@ -117,14 +117,14 @@ class WebSocket:
     _request = b""  # incomplete HTTP request
     _compresses = False
     _tail = b""  # incomplete short message
-    _unparsed = 0  # bytes that the library has received without a complete frame
-    _partial = 0  # bytes read since the last frame
-    _fragmented = False  # within a message of several frames
+    _unparsed = 0  # bytes of an incomplete frame that the library has received
+    _partial = 0  # bytes of frames read since the last complete frame
+    _fragmented = False  # whether the next frame continues a message of several frames
     _decoder: codecs.IncrementalDecoder | None = None  # UTF-8 check of a text message
     _unsent = b""  # STOMP frames written before the upgrade
     _close: tuple[int, str] = (CloseCode.NORMAL_CLOSURE, "")
     _ping: bytes | None = None  # payload of the last unanswered ping
-    _second = 0  # epoch seconds of ``_counts``
+    _second = 0  # the second (epoch) of ``_counts``
 
     def __init__(self, factory: WebSocketFactory, owner: Owner) -> None:
         self._factory = factory
@@ -181,7 +181,7 @@ class WebSocket:
             assert isinstance(frame, Frame)
             self._partial = 0
             length = len(frame.data)
-            self._unparsed -= length + (6 if length < 126 else 8 if length < 65536 else 14)  # with its header
+            self._unparsed -= length + (6 if length < 126 else 8 if length < 65536 else 14)  # and its header
             self._frame_received(frame)
             if self._state is State.CLOSED:
                 return
@@ -190,7 +190,7 @@ class WebSocket:
             assert failed is not None
             self._fail(failed.code, failed.reason)
         elif self._partial > MAX_CONTROL_FRAME_SIZE:
-            self._take(b"")  # part of a long frame counts as a heart-beat
+            self._take(b"")  # a part of a long frame counts as a heart-beat, too
 
     def _frame_received(self, frame: Frame) -> None:
         opcode, data = frame.opcode, bytes(frame.data)
@@ -245,7 +245,7 @@ class WebSocket:
 
     def _answer_ping(self) -> None:
         session = None if self._owner is None else self._owner.session
-        # do not answer a client that does not read: pongs would accumulate
+        # a client that does not read gets no answer, because pongs would accumulate
         ping = self._ping
         if (
             ping is not None
@@ -371,7 +371,7 @@ class WebSocket:
     # ---- the end
 
     def start_close(self) -> None:
-        """Send a Close frame, or an HTTP error before the upgrade. The client has ``LINGER`` seconds to answer."""
+        """Send a Close frame, or an HTTP error before the upgrade. The client then has ``LINGER`` seconds to close."""
         if self._state is State.OPEN:
             self._state = State.CLOSING
             code, reason = self._close
