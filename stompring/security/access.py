@@ -55,10 +55,10 @@ CREATE_QUEUE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether roles have a permission, and the entries that decide: none, one, or those of a wildcard address."""
+    """The result of a permission check, with the entries that decide: none, one, or those of a wildcard address."""
 
     allowed: bool
-    address: str  # its entries decide; for a new queue it may be the address with the name of the queue
+    address: str  # its entries decide; for a new queue maybe the address with the queue's name
     entries: tuple[SecuritySettingEntry, ...]
 
     def refusing(self, roles: frozenset[str], permission: PermissionType) -> SecuritySettingEntry | None:
@@ -68,7 +68,7 @@ class Decision:
 
 
 class Permissions:
-    """The ``<security-setting>`` entries of one configuration. Immutable: a reload creates a new object."""
+    """The ``<security-setting>`` entries of one configuration. Immutable: a reload creates another object."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Permissions:
 
     @property
     def grants_anything(self) -> bool:
-        """Whether there is any entry."""
+        """Whether the configuration has any entry."""
         return bool(self._named or self._queues or self._literal or self._patterns)
 
     def allows(
@@ -148,7 +148,7 @@ class Permissions:
         return next(((entry,) for pattern, entry in self._patterns if pattern.matches_words(words)), ())
 
     def _of_all(self, wildcard: str) -> tuple[SecuritySettingEntry, ...]:
-        """Return the deciding entries of all addresses that match a wildcard address; none if no entry covers all."""
+        """Return the deciding entries of all addresses that match a wildcard address; empty if no entry covers all."""
         addresses = Pattern(wildcard, self._syntax)
         names = (*self._named.items(), *self._literal.items())
         deciding = [entry for name, entry in names if addresses.matches(name)]
@@ -156,7 +156,7 @@ class Permissions:
             if overlaps(pattern.text, wildcard, self._syntax):
                 deciding.append(entry)
                 if covers(pattern.text, wildcard, self._syntax):
-                    return tuple(deciding)  # less specific entries decide about none of the addresses
+                    return tuple(deciding)  # less specific entries decide about no address
         return ()
 
 
@@ -204,7 +204,7 @@ _READ_AND_CREATE = (
 
 
 class AccessControl:
-    """The current permissions of roles and roles of users. ``rejections`` counts refusals since the start."""
+    """The current permissions of roles, and roles of users. ``rejections`` counts rejections since the start."""
 
     _reloads = 0
 
@@ -215,7 +215,7 @@ class AccessControl:
 
     @property
     def generation(self) -> tuple[int, int]:
-        """A value that changes when a decision may have changed: decisions can be cached until then."""
+        """A value that changes whenever a decision may have changed: decisions can be cached until then."""
         return self._reloads, self._roles.generation
 
     def roles_of(self, user: str) -> frozenset[str]:
@@ -249,13 +249,13 @@ MAX_DELAYED = 16
 
 
 class LoginThrottle:
-    """Delays for hosts with failed logins. ``now`` returns seconds. IPv6 hosts are counted by their /64 network."""
+    """Delays logins of hosts with failed logins. ``now`` returns seconds. IPv6 hosts count by their /64 network."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._failures: OrderedDict[str, tuple[int, float]] = (
             OrderedDict()
-        )  # number of failures, time of the last one
+        )  # by host: number of failures, time of the last one (seconds)
         self._delayed: Counter[str] = Counter()
 
     def failed(self, host: str) -> bool:
@@ -303,28 +303,26 @@ Item = TypeVar("Item")
 
 
 class FairQueue(Generic[Item]):
-    """A round-robin queue over hosts of at most ``maximum`` items.
-
-    Beyond the maximum the host with the most items loses its last one, so that a host that sends many delays itself
-    and not others.
+    """A round-robin queue over hosts, of at most ``maximum`` items. Beyond the maximum the host with the most items
+    loses its last one: a host that sends many items delays only itself.
     """
 
     _length = 0
 
     def __init__(self, maximum: int) -> None:
         self._maximum = maximum
-        self._by_host: OrderedDict[str, deque[Item]] = OrderedDict()  # the host to serve next comes first
+        self._by_host: OrderedDict[str, deque[Item]] = OrderedDict()  # by host, the next one to serve first
 
     def __len__(self) -> int:
         return self._length
 
     def put(self, host: str, item: Item) -> Item | None:
-        """Append an item. Returns the item that is dropped for it, which may be itself, or None."""
+        """Append an item. Returns the item that is dropped in exchange (maybe this one), or None."""
         self._by_host.setdefault(host, deque()).append(item)
         self._length += 1
         if self._length <= self._maximum:
             return None
-        # of several hosts with the most items it is ``host``, so that no other host loses an item to it
+        # among hosts with equally many items ``host`` loses one, so that no other host does
         longest = max(self._by_host, key=lambda one: (len(self._by_host[one]), one == host))
         dropped = self._by_host[longest].pop()
         self._removed(longest)
@@ -351,10 +349,10 @@ MAX_VERIFIED_LOGINS = 1000
 
 
 class VerifiedLogins:
-    """A cache of logins that were verified or used again less than ``seconds`` ago: argon2 is slow by design.
+    """A cache of logins that were verified, or used again, less than ``seconds`` ago: argon2 is slow by design.
 
-    The cache stores keyed digests; the key is random and exists only in this process, so that passwords cannot be
-    recovered from them. ``now`` returns seconds.
+    It stores keyed digests. The key is random and exists only in this process, so that passwords cannot be recovered
+    from the digests. ``now`` returns seconds.
     """
 
     def __init__(self, seconds: float, now: Callable[[], float]) -> None:
@@ -364,7 +362,7 @@ class VerifiedLogins:
         self._expiry: OrderedDict[bytes, float] = OrderedDict()
 
     def digest(self, generation: int, name: str, password: str) -> bytes:
-        """Return the keyed digest of a login. A changed users file has another ``generation``, and changes it."""
+        """Return the keyed digest of a login. It also depends on ``generation``, which changes with the users file."""
         parts = [str(generation).encode(), name.encode("utf-8", "surrogatepass")]
         message = b"".join(b"%d:%b" % (len(part), part) for part in parts)
         message += password.encode("utf-8", "surrogatepass")

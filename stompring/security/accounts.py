@@ -91,13 +91,13 @@ def read_lines(path: Path, what: str) -> list[str]:
 
 @contextmanager
 def edit_lines(path: Path, what: str, parse: Callable[[list[str], str], object]) -> Iterator[list[str]]:
-    """Edit the lines of a file, or create it: the list of lines is written when the block ends without an exception.
+    """Context manager: edit the lines of a file, or create it. Writes the list if the body ends without an exception.
 
-    ``parse`` raises ConfigurationError for invalid lines of the current file. The file is replaced atomically, so
-    that a broker reads the old or the new one; a lock on the directory serialises edits.
-    Raises ConfigurationError if the file has an invalid line, cannot be read or written, or was changed meanwhile.
+    ``parse`` raises ConfigurationError for invalid lines of the current file. The file is replaced atomically, so that
+    a broker reads the old or the new one; a lock on the directory serialises edits. Raises ConfigurationError if the
+    file has an invalid line, cannot be read or written, or was changed meanwhile.
     """
-    real = Path(os.path.realpath(path))  # a symbolic link is preserved
+    real = Path(os.path.realpath(path))  # resolves a symbolic link, which thus stays
     try:
         directory = os.open(real.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -149,9 +149,8 @@ Entry = tuple[str, str | None]
 
 
 class Syntax(NamedTuple):
-    """The syntax of the lines of a properties file.
-
-    ``read`` returns the entry in a line, None for a comment or an empty line; ``write`` returns the line of an entry.
+    """The syntax of the lines of a properties file. ``read`` returns the entry in a line, None for a comment or an
+    empty line. ``write`` returns the line for an entry.
     """
 
     read: Callable[[str], Entry | None]
@@ -186,7 +185,7 @@ def _unescaped(text: str) -> str:
             return chr(int(found[1], 16))
         return _JAVA_CONTROL.get(found[2], found[2])
 
-    # the halves of a character beyond U+FFFF are two escapes
+    # a character beyond U+FFFF is written as two escapes
     found = _JAVA_ESCAPE.sub(character, text)
     return found.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -197,7 +196,7 @@ def _write_java(name: str, value: str) -> str:
 
 
 PLAIN = Syntax(_read_plain, "{} = {}".format)
-#: Comments begin with ``#`` or ``!``, the first ``=`` or ``:`` separates, ``\\`` escapes. Names may contain blanks.
+#: Comments begin with ``#`` or ``!``. The first ``=`` or ``:`` ends the name, ``\\`` escapes. Names may contain blanks.
 JAVA = Syntax(_read_java, _write_java)
 
 #: Prefix of the names of Artemis's own files.
@@ -295,7 +294,7 @@ def _replace(path: Path, version: Version, what: str, text: str) -> None:
             file.flush()
             with suppress(
                 FileNotFoundError, PermissionError
-            ):  # a new file, or no permission to change the owner
+            ):  # a new file has no owner yet, or the broker may not change the owner
                 owner = path.stat()
                 os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
             os.fsync(file.fileno())
@@ -309,14 +308,14 @@ def _replace(path: Path, version: Version, what: str, text: str) -> None:
 
 
 class WatchedFile(Generic[Content]):
-    """A file that is parsed again when it has changed; the previous content stays in effect if it cannot be parsed.
+    """A file that is parsed again when it has changed. If it cannot be parsed, the previous content stays in effect.
 
-    `refresh` and `refresh_or_log` are safe to call from several threads at once: the content is replaced as a whole
-    and never changed in place. ``generation`` is incremented with it.
+    `refresh` and `refresh_or_log` may be called by several threads at once: the content is replaced as a whole and
+    never changed in place. ``generation`` is incremented with each replacement.
     """
 
     generation = 0
-    _version: Version | str = ""  # differs from every version
+    _version: Version | str = ""  # no version of a file equals it
     _logged = ""
 
     def __init__(
@@ -356,7 +355,7 @@ class WatchedFile(Generic[Content]):
         return changed
 
     def refresh_or_log(self) -> None:
-        """Read the file again if it has changed. Log an error instead of raising it, once for the same text."""
+        """Read the file again if it has changed. Log an error instead of raising it; the same text is logged once."""
         try:
             self.refresh()
         except ConfigurationError as fault:
@@ -430,7 +429,7 @@ class RolesEdit(Edit):
 
 @contextmanager
 def edit_roles(path: Path) -> Iterator[RolesEdit]:
-    """Edit a roles file, or create it (`edit_lines`)."""
+    """Context manager: edit a roles file, or create it (`edit_lines`)."""
     with edit_lines(path, ROLES_FILE, parse_roles) as lines:
         yield RolesEdit(lines, syntax_of(path))
 
@@ -502,7 +501,7 @@ def is_argon2(text: str) -> bool:
 
 
 def dummy_hash(hasher: PasswordHasher) -> str:
-    """Return a hash that no password matches and that takes as long to verify: random bytes in place of a digest."""
+    """Return a hash that no password matches: its digest is random. To verify it takes as long as a real hash."""
     salt, digest = (
         base64.b64encode(secrets.token_bytes(length)).rstrip(b"=").decode()
         for length in (hasher.salt_len, hasher.hash_len)
@@ -567,7 +566,7 @@ class UsersEdit(Edit):
 
 @contextmanager
 def edit_users(path: Path, hasher: PasswordHasher = HASHER) -> Iterator[UsersEdit]:
-    """Edit a users file, or create it (`edit_lines`)."""
+    """Context manager: edit a users file, or create it (`edit_lines`)."""
     with edit_lines(path, USERS_FILE, parse_users) as lines:
         yield UsersEdit(lines, hasher, syntax_of(path))
 
@@ -641,7 +640,7 @@ class Users(WatchedFile[dict[str, str]]):
         Raises ConfigurationError if the hash cannot be computed, for example for lack of memory.
         """
         self.refresh_or_log()
-        content = self.content  # another thread may replace it
+        content = self.content  # read once: another thread may replace it
         hashed = content.get(name) or self._dummy(next(iter(content.values()), ARGON2))
         try:
             return self._matches(hashed, password) and name in content
@@ -695,9 +694,9 @@ class InvalidUser(Refused):
 class UserFiles:
     """The users file and the roles file.
 
-    ``manages`` returns whether one of some roles may manage users. The last user with such a role cannot lose it.
-    ``certified`` returns the users who log in by a certificate, with or without a line in the users file.
-    All calls raise `Refused` if the change is not possible, and ConfigurationError for a file that cannot be used.
+    ``manages`` returns whether a user with these roles may manage users. The last user with such a role cannot lose it.
+    ``certified`` returns the users who log in by a certificate, whether or not the users file has them. All calls raise
+    `Refused` if the change is not possible, and ConfigurationError for a file that cannot be used.
     """
 
     users: Path
@@ -711,12 +710,12 @@ class UserFiles:
         wanted = _checked_roles(name, roles)
         with _checking("password"):
             check_password(password)
-        Roles(self.roles)  # an invalid roles file must not leave a user without roles
+        Roles(self.roles)  # if the roles file is invalid, do not add a user without roles
         with edit_users(self.users, self.hasher) as edit:
             if name in edit:
                 raise Refused(f"User {name} exists already")
             edit.put(name, password)
-        # exactly these: the roles file may still grant roles to an earlier user of that name
+        # replace roles: the file may still grant roles to an earlier user of that name
         with _after(f"User {name} is saved, but the roles are not"):
             self._set_roles(name, wanted)
 
@@ -782,7 +781,7 @@ class UserFiles:
 
 @contextmanager
 def _after(done: str | None) -> Iterator[None]:
-    """Prefix the error of a file that cannot be used with the part of the change that is ``done``."""
+    """Context manager: an error about a file gets the prefix ``done``, the part of the change that is complete."""
     try:
         yield
     except ConfigurationError as fault:
@@ -793,7 +792,7 @@ def _after(done: str | None) -> Iterator[None]:
 
 @contextmanager
 def _checking(field: str) -> Iterator[None]:
-    """Convert a ValueError to `InvalidUser`."""
+    """Context manager: converts a ValueError to `InvalidUser`."""
     try:
         yield
     except ValueError as error:

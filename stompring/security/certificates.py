@@ -93,7 +93,7 @@ class Identity:
         return f"certificate {self.subject} for {names}, until {self.not_after:%Y-%m-%d %H:%M} UTC"
 
     def expiry_warning(self, now: float, notice: float) -> str | None:
-        """Return a warning if it is not valid at ``now`` (epoch s) or expires within ``notice`` seconds; else None."""
+        """Return a warning if the certificate is not valid at ``now`` (epoch s), or not for ``notice`` more seconds."""
         shown = f"certificate {self.subject} ({self.file})"
         remaining = self.not_after.timestamp() - now
         if remaining <= 0:
@@ -120,10 +120,10 @@ def peer_subject(transport: object) -> str | None:
 
 
 def read_identities(paths: Sequence[str], keys: Sequence[str], password: str | None) -> list[Identity]:
-    """Read the identities of all files in order; for a directory the identities of its ``.pem`` files, by name.
+    """Read the identities of all files in order; of a directory those of its ``.pem`` files, sorted by name.
 
-    ``keys`` has the private key file of each of ``paths``, or is empty: then the key is in the file of its
-    certificate, or beside it with the suffix ``.key``. Returns at least one identity. Raises `CertificateError`.
+    ``keys`` has the private key file of each of ``paths``. If it is empty, the key is in the file of its certificate,
+    or beside it with the suffix ``.key``. Returns at least one identity. Raises `CertificateError`.
     """
     found: list[Identity] = []
     for index, path in enumerate(paths):
@@ -211,7 +211,7 @@ def _key(file: Path, data: bytes, password: str | None) -> PrivateKeyTypes:
     except TypeError:
         if secret is None:
             raise CertificateError(f"{file}: private key is encrypted: set keyStorePassword") from None
-        return load_pem_private_key(data, None)  # only some of several keys may be encrypted
+        return load_pem_private_key(data, None)  # of several keys only some may be encrypted
     except (ValueError, UnsupportedAlgorithm) as error:
         reason = "wrong password or damaged file" if secret is not None else str(error)
         why = _not_pem(data) or f"private key cannot be read: {reason}"
@@ -309,12 +309,12 @@ class KeystoreError(Exception):
 class Keystore(NamedTuple):
     """The contents of a keystore."""
 
-    keys: list[tuple[PrivateKeyTypes, tuple[x509.Certificate, ...]]]  # each with its chain, leaf first
+    keys: list[tuple[PrivateKeyTypes, tuple[x509.Certificate, ...]]]  # each with its chain, the leaf first
     trusted: list[x509.Certificate]
 
 
 def is_keystore(data: bytes) -> bool:
-    """Return whether a file is a Java keystore. A DER certificate begins with the same byte as PKCS12, but is none."""
+    """Return whether a file is a Java keystore. A DER certificate is not, but begins with the same byte as PKCS12."""
     if not data.startswith(_DER):
         return data.startswith(JKS)
     try:
@@ -454,7 +454,7 @@ def self_signed(names: Sequence[str], days: int) -> tuple[bytes, bytes]:
         .not_valid_before(now - timedelta(hours=1))  # clocks of clients differ
         .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
-        # it signs only itself
+        # it signs no other certificates
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(
             x509.KeyUsage(
