@@ -42,15 +42,15 @@ from .log import (
 
 log = logging.getLogger(__name__)
 
-#: Seconds, or bytes applied, between two writes of the marker. The marker names all files, so that each `MARKER_FILES`
-#: files add a second.
+#: Seconds, and bytes applied, between two writes of the marker. The marker names all files, so that the interval is one
+#: second longer for each `MARKER_FILES` files.
 MARKER_INTERVAL, MARKER_BYTES, MARKER_FILES = 1.0, 64 * 1024 * 1024, 5000
 
-#: Removed files that the marker names, because their entries may not be purged yet. Removed files that exist again are
-#: named in addition, without limit: `ReplicatedFiles.check` counts their entries in the log.
+#: Number of removed files that the marker names: their entries may have to be purged yet. If such a file exists again,
+#: the marker always names it, because `ReplicatedFiles.check` counts its entries in the log.
 REMEMBERED_REMOVALS = 256
 
-#: Control entries between two checkpoints, which `ReplicatedFiles.trim` uses.
+#: Number of control entries between two checkpoints, by which `ReplicatedFiles.trim` purges control entries.
 CHECKPOINT_INTERVAL = 10_000
 
 #: Suffix of a file or directory that was set aside, because it belongs to another log.
@@ -98,7 +98,7 @@ class Places:
         return None if root is None else root.joinpath(*rest)
 
     def is_retained(self, key: str) -> bool:
-        """Return whether a file is in the retention directory, which each broker has for itself."""
+        """Return whether a file is in the retention directory. Each broker has a retention directory of its own."""
         return key.startswith(_RETENTION)
 
     def files(self) -> list[Path]:
@@ -119,8 +119,7 @@ class Places:
 
 
 def copied_sequence(root: Path, status: LogStatus) -> int | None:
-    """Return the last entry in the copy of a data directory, by its marker. None if the copy is not of this log.
-
+    """Return the sequence of the last entry in the copy of a data directory, by its marker. None if not of this log.
     The broker of the directory may run. It writes the marker once a second, less often with many files.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
@@ -131,7 +130,7 @@ def copied_sequence(root: Path, status: LogStatus) -> int | None:
 
 
 class _Files(Files):
-    """The files of the copy. After a crash, the entries after the marker are read again."""
+    """The files of the copy. They need no syncs: after a crash, the entries after the marker are applied again."""
 
     def sync_directory(self, path: Path) -> None:
         """Do nothing: `LocalCopy.close` syncs the directories with all files."""
@@ -162,15 +161,15 @@ class LocalCopy:
         self.checkpoints: deque[tuple[int, int]] = deque()
         self.contents = Contents()
         self._removals_limit = 2 * REMEMBERED_REMOVALS
-        self._expected: Summary | None = None  # the summary that `contents` must have; None: no beat was read
-        self._rewrites: dict[str, int] = {}  # files between REWRITE and REWRITTEN: sequence before REWRITE
+        self._expected: Summary | None = None  # summary of the files without losses; None: no beat was read
+        self._rewrites: dict[str, int] = {}  # by path: the sequence before REWRITE, until REWRITTEN
         self._paging = {directory.paging}
         if directory.retention is not None:
             self._paging.add(directory.retention / _PAGING)
         self._clock = clock
         self._boot_id = _read_boot_id() if boot_id is None else boot_id
         self._log: ReplicatedLog  # set by `open`
-        self._short_since: float | None = None  # when the log first ended before the copy
+        self._short_since: float | None = None  # when the log was first found to end before the copy
         self._engine = self._identity = ""
         self._last_key = ""  # key and path of the file that was changed last
         self._last_path: Path | None = None
@@ -202,7 +201,7 @@ class LocalCopy:
             return self.sequence
         reason, foreign = self._check(text, status)
         if reason is None:
-            self.save(durable=True)  # the marker of a running broker is not clean
+            self.save(durable=True)  # not clean, because the broker now changes files
         elif foreign:
             self._set_aside(reason)
             self._begin_anew(replicated_log)
@@ -244,7 +243,7 @@ class LocalCopy:
             self.contents.control = first.change.at - 1
 
     def _check(self, text: bytes, status: LogStatus) -> tuple[str | None, bool]:
-        """Return why the copy cannot be used (None: it can), and whether it is of another log."""
+        """Return why the copy cannot be used (None: it can be used), and whether it is a copy of another log."""
         path = self.directory.root / MARKER
         try:
             marker: dict[str, Any] = json.loads(text)
@@ -361,10 +360,10 @@ class LocalCopy:
         self._save_if_due()
 
     def _begins_behind(self) -> bool:
-        """Return whether the control entries after the last applied one are purged. If not, they are lost.
+        """Return whether the control entries after the last applied one were purged. If not, they are lost.
 
-        Brokers purge only the first control entries of a log. A copy that starts again starts before the first one
-        left, and so restarts once for each purge, even if many entries are lost.
+        Brokers purge only the first control entries of a log. A copy that starts again begins before the first one
+        left. So it restarts once for each purge, even if many entries are lost.
         """
         first = self._log.first(CONTROL)
         return first is not None and first.change.at > self.control + 1
@@ -379,9 +378,8 @@ class LocalCopy:
         self._save_if_due()
 
     def _expect(self, change: FileChange, beat: Summary | None) -> None:
-        """Compute the digest that the files must have. Call it before `_count`. ``beat``: summary in a beat.
-
-        Serials missing after the newest beat count as changes of files.
+        """Compute the digest that the files must have without losses. Call it before `_count`. ``beat``: the summary,
+        if the entry is a beat. Serials missing after the newest beat count as changes of files.
         """
         if beat is not None:
             self._expected = beat
@@ -416,7 +414,7 @@ class LocalCopy:
 
     @property
     def control(self) -> int:
-        """The number of the last control entry."""
+        """The number of the last control entry (`log.CONTROLS`)."""
         return self.contents.control
 
     @property
@@ -426,7 +424,7 @@ class LocalCopy:
 
     @property
     def missing(self) -> int:
-        """At the end of the log: a lower limit of the number of entries that the log has lost and the copy lacks.
+        """Minimum number of entries that the log has lost and the copy lacks. Valid at the end of the log.
 
         Losses may cancel each other in the count, but 0 means that nothing is missing. A log with changes and without a
         beat has lost the beat.
@@ -474,7 +472,7 @@ class LocalCopy:
         try:
             complete = path.stat().st_size == size
         except FileNotFoundError:
-            return  # an earlier pass has moved it
+            return  # the entry was applied before
         if target is None or not complete or (target.exists() and target.stat().st_size == size):
             self._remove(path)
             return
@@ -556,4 +554,4 @@ def _read_boot_id() -> str:
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
-        return ""  # without it, only a clean copy is used again
+        return ""  # without a boot id only a clean copy is used again

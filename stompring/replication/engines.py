@@ -33,10 +33,10 @@ from .log import (
     encode_beat,
 )
 
-#: Bytes of one append.
+#: Bytes of file contents in one append.
 APPEND_BYTES = 4 * 1024 * 1024
 
-#: Seconds of retries while an engine does not answer.
+#: Seconds for which an append is retried while the engine does not answer.
 PATIENCE = 60.0
 
 #: Contents of the schema version file during the upload: no broker starts with it.
@@ -107,7 +107,7 @@ def _changes(path: Path, key: str) -> Iterator[FileChange]:
 
 
 def _append(log: ReplicatedLog, contents: Contents, changes: Sequence[FileChange]) -> int:
-    """Number and append changes, and retry while the engine does not answer."""
+    """Add sequence and serial numbers to changes, and append them. Retries while the engine does not answer."""
     given: Sequence[FileChange] = [
         change._replace(serial=serial) if change.path else change
         for serial, change in enumerate(changes, contents.serial + 1)
@@ -123,7 +123,7 @@ def _append(log: ReplicatedLog, contents: Contents, changes: Sequence[FileChange
                 raise
         except Fenced as fault:
             raise UnsafeLog(f"another broker has begun to write to the replicated log: {fault}") from None
-        given = ()  # the log keeps them, and the next call stores them
+        given = ()  # the log keeps these changes, and stores them in the next call
         sleep(0.2)
 
 

@@ -37,19 +37,19 @@ from .log import (
 
 log = logging.getLogger(__name__)
 
-#: Bytes of buffered changes at which a batch appends before its end.
+#: Bytes of buffered changes above which a batch appends them before its end.
 MAX_APPEND = 4 * 1024 * 1024
 
-#: Removed files with entries to purge, above which the end of a batch purges some.
+#: Number of removed files with entries to purge above which the end of a batch purges entries of some.
 MAX_WAITING_PURGES = 64
 
-#: Purges of one `ReplicatedFiles.trim`, and of the end of a batch when too many wait.
+#: Number of files whose entries one `ReplicatedFiles.trim` purges, and the end of a batch if too many wait.
 PURGES, PURGES_OF_BATCH = 16, 4
 
-#: Bytes of one step of a rewrite, and seconds of one `ReplicatedFiles.check`.
+#: Bytes that one step of a rewrite writes, and maximum seconds of one `ReplicatedFiles.check`.
 REWRITE_BYTES, CHECK_STEP = 1024 * 1024, 0.2
 
-#: Control entries that stay in the log. A standby further behind rebuilds its copy.
+#: Number of control entries that stay in the log. A standby that is further behind rebuilds its copy.
 KEPT_CONTROLS = 100_000
 
 #: Seconds for which a change outside a batch, during start, retries an append.
@@ -87,23 +87,23 @@ class ReplicatedFiles(Files):
         self._on_lost = on_lost
         self._patience = patience
         self._places = copy.places
-        self._contents = copy.contents.copy()  # buffered changes included
+        self._contents = copy.contents.copy()  # including buffered changes
         self._damaged: deque[str] | None = None  # files to rewrite; None: no comparison is under way
-        self._everything = False  # `_damaged` has all files: a standby asked for that
+        self._everything = False  # `_damaged` has all files, because a standby requested that
         self._rewritten_before = 0  # `rewritten` when the comparison began
         self._rewritten_to = 0  # bytes of the first damaged file that are rewritten
         self._lock = RLock()
         self._trimming = Lock()
         self._batch = 0  # identifier of the thread that has a batch
         self._owner = 0  # identifier of the thread of the last change
-        self._fault: OSError | None = None  # error of the current batch, which its later changes raise, too
+        self._fault: OSError | None = None  # error of the current batch; its later changes raise it, too
         self._descriptors: dict[int, tuple[Path, str]] = {}
         self._next = -2
         self._buffer: list[FileChange] = []
         self._buffered_bytes = 0
-        self._exists: dict[str, bool] = {}  # files with unconfirmed changes: whether they exist after these
+        self._exists: dict[str, bool] = {}  # whether each file with unconfirmed changes exists after them
         self._pending: list[FileChange] = []  # changes that the log has not confirmed
-        self._given = False  # the log keeps `_pending`, and stores it before other changes
+        self._given = False  # the log has `_pending`, and stores it before other changes
         self._last = copy.sequence  # sequence of the last confirmed entry
         # the last write, which a write directly behind it extends
         self._key = ""
@@ -136,19 +136,19 @@ class ReplicatedFiles(Files):
 
     @contextmanager
     def _changing(self, key: str = "") -> Iterator[None]:
-        """Change a file in the body. Outside a batch, the log has stored the change on return."""
+        """Context manager: the body changes a file. Outside a batch, the log has stored the change when it ends."""
         with self._lock:
             self._begin_change(key)
             yield
             if not self._in_batch():
                 self._flush_patiently()
             elif self._buffered_bytes >= MAX_APPEND:
-                # the change is buffered and must not be repeated: the next change or `flush` reports the error
+                # the change is buffered and must not be repeated; the next change or `flush` raises the error
                 with suppress(LogUnavailable, LogFull):
                     self._flush()
 
     def _begin_change(self, key: str = "") -> None:
-        """Store pending changes before another change."""
+        """Store pending changes in the log before another change."""
         if self.lost is not None:
             raise NotActive(EIO, self.lost)
         in_batch = self._in_batch()
@@ -160,7 +160,7 @@ class ReplicatedFiles(Files):
         self._owner = get_ident()
 
     def _flush_patiently(self) -> None:
-        """Flush. Outside a batch, during start, retry for some seconds, because no caller does."""
+        """Store the pending changes. Outside a batch (during start) retry for some seconds: no caller retries there."""
         until = 0.0 if self._in_batch() else monotonic() + self._patience
         while True:
             try:
@@ -195,7 +195,7 @@ class ReplicatedFiles(Files):
             self._fail(LogFull(ENOSPC, f"the replicated log is full: {_text(fault)}"))
         except (Fenced, UnsafeLog) as fault:
             self._lose(str(fault))
-        except Exception as fault:  # it is unknown what is stored
+        except Exception as fault:  # it is unknown which changes are stored
             self._lose(f"append to the replicated log failed: {type(fault).__name__}: {fault}")
         pending, self._pending, self._given = self._pending, [], False
         if sequence < self._last + len(pending):
@@ -223,13 +223,13 @@ class ReplicatedFiles(Files):
     # ---- purging
 
     def trim(self, purges: int = PURGES) -> bool:
-        """Purge entries of removed files. Returns whether more wait. Any thread may call it, best an idle one."""
+        """Purge entries of removed files. Returns whether some are left. Any thread may call this, best an idle one."""
         if not self._trimming.acquire(blocking=False):
             return True
         try:
             return self._trim(purges)
         except (OSError, Fenced, UnsafeLog):
-            return False  # the next append finds out what is wrong
+            return False  # the next append finds the reason
         finally:
             self._trimming.release()
 
@@ -242,7 +242,7 @@ class ReplicatedFiles(Files):
         checkpoints = copy.checkpoints
         if checkpoints and checkpoints[0][0] <= copy.control - KEPT_CONTROLS:
             sequence = checkpoints[0][1]
-            # purge the end of a file only after its other entries: else a new copy would have the file
+            # purge the end of a file after its other entries: without the end, a new copy would keep the file
             if not copy.removals or copy.removals[0][1] > sequence:
                 self._log.purge(CONTROL, sequence)
                 checkpoints.popleft()
@@ -276,7 +276,7 @@ class ReplicatedFiles(Files):
                     self._flush()
                     self._rewrite(self._damaged)
         except (OSError, Fenced, UnsafeLog):
-            return False  # the next append finds out what is wrong
+            return False  # the next append finds the reason
         if self._damaged:
             return False
         if self.rewritten > self._rewritten_before:
@@ -288,15 +288,13 @@ class ReplicatedFiles(Files):
         return True
 
     def _has_replaced(self) -> bool:
-        """Return whether the log may have obsolete entries of existing files, from before a rewrite or an earlier
-        removal.
-
-        Obsolete entries would hide lost ones in the counts that `_find_damage` compares.
+        """Return whether the log may have obsolete entries of existing files: from before a rewrite or an earlier
+        removal. Obsolete entries would hide lost ones in the counts that `_find_damage` compares.
         """
         return any(key in self._contents.digests for key, _ in tuple(self.copy.removals))
 
     def _find_damage(self, everything: bool) -> deque[str]:
-        """Return the files to rewrite. The log has stored all changes, and obsolete entries are purged."""
+        """Return the files to rewrite. Call it when the log has stored all changes, and obsolete entries are purged."""
         contents, counts = self._contents, self._log.counts()
         missing: dict[str, int] = {}
         if counts is not None:
@@ -334,7 +332,7 @@ class ReplicatedFiles(Files):
             self._log.purge(CONTROL, last.sequence - is_newest)
 
     def _rewrite(self, damaged: deque[str]) -> None:
-        """Rewrite the next part of the first damaged file. Nothing is pending: the local copy has what the log must
+        """Rewrite the next part of the first damaged file. Nothing is pending: the local copy is what the log must
         have.
         """
         key = damaged[0]
@@ -546,7 +544,7 @@ class ReplicatedFiles(Files):
 
     def _before_read(self, path: Path) -> None:
         if self._owner != get_ident():
-            return  # the thread that reads pages: it reads only confirmed data, and must not wait
+            return  # the reading thread reads only confirmed data, and must not wait
         key = self._places.key(path)
         if key is not None:
             with self._lock:
@@ -564,7 +562,7 @@ class ReplicatedFiles(Files):
 
 
 def _again(fault: OSError) -> OSError:
-    """Return a new exception like ``fault``: each receiver changes its own."""
+    """Return a new exception like ``fault``, because each caller that catches one changes it."""
     return type(fault)(*fault.args)
 
 

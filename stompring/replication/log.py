@@ -49,7 +49,7 @@ _COUNT_BITS = 32
 _COUNT, _DIGEST = (1 << _COUNT_BITS) - 1, (1 << (64 + _COUNT_BITS)) - 1
 
 
-@lru_cache(1024)  # the writer computes each weight three times: when it buffers, appends and applies
+@lru_cache(1024)  # each weight is computed three times: when its change is buffered, appended and applied
 def weight(serial: int) -> int:
     """Return the share of one change in a digest: a hash of its serial, and a count of 1."""
     hashed = blake2b(serial.to_bytes(8, "big"), digest_size=8).digest()
@@ -62,7 +62,7 @@ def count(digest: int) -> int:
 
 
 def difference(digest: int, other: int) -> int:
-    """Return a lower limit of the number of entries that two digests differ by: 0 only if the digests are equal."""
+    """Return the minimum number of entries in which two digests differ. 0 if and only if they are equal."""
     if digest == other:
         return 0
     entries = (digest - other) & _COUNT
@@ -87,7 +87,7 @@ class Summary:
     digest: int = 0
 
     def after(self, changes: Iterable[FileChange], skipped: Iterable[int] = ()) -> Summary:
-        """Return the summary after some entries. ``skipped``: serials that are missing before them."""
+        """Return the summary after ``changes``. ``skipped``: serials that are missing before them."""
         serial, control, digest = self.serial, self.control, self.digest + weights(skipped)
         for change in changes:
             serial = max(serial, change.serial)
@@ -142,7 +142,7 @@ class Contents:
             elif path in self.rewrites:
                 self.rewrites[path] = (self.rewrites[path] + added) & _DIGEST
             if operation is Operation.REWRITTEN:
-                # 0 if REWRITE was not read: the digest of the file is unknown, and the file counts as missing
+                # if REWRITE was not read, the digest of the file is unknown (0), and the file counts as missing
                 digest = self.rewrites.pop(path, 0)
             self.total = (self.total + digest - before) & _DIGEST
             self.digests[path] = digest
@@ -203,15 +203,15 @@ def decode_beat(data: bytes | memoryview) -> Beat:
 
 
 def _known(given: dict[str, Any], empty: Beat | Summary) -> dict[str, Any]:
-    """Return the items whose value has the type of the same field in ``empty``."""
+    """Return the items whose values have the type of the item of that name in ``empty``."""
     kinds = {each.name: type(getattr(empty, each.name)) for each in fields(empty)}
     return {
         name: value for name, value in given.items() if value is not None and type(value) is kinds.get(name)
     }
 
 
-#: Maximum bytes of data in one entry. Engines limit a message (NATS: ``max_payload``, 1 MiB by default). An engine may
-#: store entries one by one, so that large entries are faster.
+#: Maximum bytes of data in one entry. Engines limit the size of a message (NATS: ``max_payload``, 1 MiB by default),
+#: and an engine may store entries one by one, which makes large entries faster.
 MAX_ENTRY_DATA = 512 * 1024
 
 #: Keys of the entries that do not belong to a file. A path never begins with a dot.
@@ -331,7 +331,7 @@ class LogStatus:
 
 
 class LogUnavailable(OSError):
-    """The engine does not answer, or has no majority: it may have stored an append or not. The caller tries again."""
+    """The engine does not answer, or has no majority. An append may be stored or not. The caller tries again."""
 
 
 class LogFull(OSError):
@@ -429,7 +429,7 @@ class ReplicatedLog(Protocol):
         """
 
     def requests(self, broker: str, *, active: bool) -> list[str]:
-        """Return new requests to this broker, without waiting. ``active``: and requests to the active broker."""
+        """Return new requests to this broker, without waiting; if ``active``, also requests to the active broker."""
 
     def close(self) -> None:
         """Disconnect, without releasing the active role."""
@@ -441,7 +441,7 @@ class ReplicatedLog(Protocol):
 _FORMAT = 2
 _HEAD = struct.Struct(
     ">BBQQQQHH"
-)  # format, operation, writer, number, serial, at, bytes of path, bytes of target
+)  # format, operation, writer, number, serial, at, bytes of ``path``, bytes of ``target``
 
 
 def encode_entry(writer: int, number: int, change: FileChange) -> bytes:
@@ -478,7 +478,7 @@ def decode_entry(payload: bytes, sequence: int, time: int) -> LogEntry:
         raise UnsafeLog(f"entry {sequence} of the replicated log is not stompring's: {fault}") from None
 
 
-#: Bytes of a full log that stay free for beats, claims and removals. Without removals the log would stay full.
+#: Bytes that stay free in a full log for beats, claims and removals. Without removals the log would stay full.
 RESERVE = 1024 * 1024
 
 #: Estimated bytes of one entry in an engine in addition to its data.
@@ -495,7 +495,7 @@ _T = TypeVar("_T")
 def _in_turn(
     method: Callable[Concatenate[ReplicatedLog, _P], _T],
 ) -> Callable[Concatenate[SharedLog, _P], _T]:
-    """Return a method of `SharedLog` that calls this method of its log under the lock."""
+    """Return a method of `SharedLog` that holds the lock and calls the method of the same name of its log."""
 
     def call(shared: SharedLog, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
         with shared._lock:
@@ -510,8 +510,8 @@ class SharedLog:
 
     An append raises `Fenced` except between `claim` and `close_writing`. ``on_lost``: called with the reason when an
     append shows that another broker is active, or that the log is unsafe. ``stored_at``: time by ``clock`` at which the
-    last stored append began; ``sequence``: its last entry. ``contents``: `Beat.contents` after all changes that were
-    passed to the log.
+    last stored append began; ``sequence``: sequence of its last entry. ``contents``: `Beat.contents` after all changes
+    that were passed to the log.
     """
 
     def __init__(
@@ -521,7 +521,7 @@ class SharedLog:
         self._clock = clock
         self._on_lost = on_lost
         self._lock = RLock()
-        self.busy = False  # an append is under way
+        self.busy = False  # an append is in progress
         self._closed = "this broker is not active"
         self.stored_at = -inf
         self.sequence = 0
@@ -531,7 +531,7 @@ class SharedLog:
         self.last_status: LogStatus | None = None
         self.status_at = -inf
         self._added = 0  # estimated bytes appended since `last_status`
-        self.bytes = 0  # as `Beat.bytes`
+        self.bytes = 0  # see `Beat.bytes`
         self.contents: Summary | None = None
         self.appends = 0
         self.append_seconds = 0.0
@@ -546,7 +546,7 @@ class SharedLog:
         return (0, -1) if status is None else (status.bytes + self._added, status.max_bytes)
 
     def close_writing(self, reason: str) -> None:
-        """Refuse later appends. Does not wait for an append that another thread has begun."""
+        """Refuse later appends. An append in another thread continues."""
         self._closed = reason
 
     # ---- appends
@@ -578,8 +578,8 @@ class SharedLog:
             raise
 
     def append_beat(self, beat: Beat) -> int:
-        """Append a BEAT with the contents of the log. Before that, store the rest of an append that the engine did not
-        confirm, so that beats do not pile up during an outage.
+        """Append a BEAT with the contents of the log. If the engine did not confirm the last append, the rest of that
+        is stored first, so that beats do not pile up during an outage.
         """
         with self._lock:
             if self.unsettled:
@@ -604,7 +604,7 @@ class SharedLog:
         try:
             sequence = self._log.append(changes)
         except (LogUnavailable, LogFull):
-            self._count(changes, size)  # the next append stores the rest
+            self._count(changes, size)  # the next append stores the rest of them
             self.unsettled = True
             raise
         finally:
@@ -627,7 +627,7 @@ class SharedLog:
             self.contents = self.contents.after(changes)
 
     def _check_room(self, changes: Sequence[FileChange]) -> None:
-        """Raise `NoRoom` if the contents of files would use up the reserve."""
+        """Raise `NoRoom` if file contents in ``changes`` would use up the reserve of a full log."""
         status = self.last_status
         if status is None or status.max_bytes <= 0:
             return
@@ -642,7 +642,7 @@ class SharedLog:
         if status.bytes + self._added + size <= limit:
             return
         if self._clock() - self.status_at >= FULL_INTERVAL:
-            status = self.status()  # much may have been purged
+            status = self.status()  # the engine may have purged entries since then
             if status.bytes + size <= limit:
                 return
         raise NoRoom(f"the replicated log is full: {status.bytes} of {status.max_bytes} bytes")

@@ -60,9 +60,9 @@ from .log import (
 
 DEFAULT_PORT, DEFAULT_MONITOR_PORT = 4222, 8222
 
-#: Seconds between the starts of attempts to connect, and of one attempt. The first that succeeds is used.
+#: Seconds between the beginnings of two attempts to connect, and maximum seconds of one. The first to succeed is used.
 STAGGER, CONNECT_TIMEOUT = 0.25, 2.0
-#: Seconds without an answer to a request after which the link checks the server with a ping.
+#: Seconds without an answer to a request after which the server is checked with a ping.
 STALL = 0.5
 PING_INTERVAL = 2
 
@@ -144,7 +144,7 @@ class Link:
     server: str
     inbox: str
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)  # those of `NatsConnection.listen`
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)  # by `NatsConnection.listen`
     _waiting: dict[str, asyncio.Future[Msg]] = field(default_factory=dict)
     _tokens: int = 0
     _check: asyncio.Task[None] | None = None
@@ -206,7 +206,7 @@ class Link:
         for future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(NoAnswer("connection lost"))
-                future.exception()  # mark it as retrieved: no task may await it
+                future.exception()  # retrieve the exception, because maybe no task awaits it
         self._waiting.clear()
 
 
@@ -224,7 +224,7 @@ class NatsConnection:
         self._closing: set[asyncio.Task[None]] = set()
         self._subjects: frozenset[str] = frozenset()
         self._callback: Callback | None = None
-        #: Why the last attempt to connect failed, or the last error that the server reported.
+        #: Reason why the last attempt to connect failed, or last error reported by the server.
         self.fault = ""
 
     def start(self) -> None:
@@ -335,7 +335,7 @@ class NatsConnection:
                 link.drop()
 
         async def on_error(fault: Exception) -> None:
-            if not links:  # without it, nats-py waits and tries again
+            if not links:  # without a link here, nats-py would wait and try again
                 raise fault
             self.fault = str(fault)
 
@@ -403,7 +403,7 @@ def _check_credentials(path: str | None) -> None:
 
 
 async def _close(client: Client) -> None:
-    """Close a client, and its socket even if the server is stopped."""
+    """Close a client. Its socket is closed even if the server does not respond."""
     transport = getattr(getattr(client, "_transport", None), "_io_writer", None)
     with suppress(Exception):
         await asyncio.wait_for(client.close(), 0.5)
@@ -420,26 +420,26 @@ ENGINE = "nats"
 TIMEOUT = 2.0
 #: Seconds without an answer after which the next server is tried.
 PATIENCE = 1.0
-#: Seconds for which the leader must report that the stream is missing, or ends before a confirmed entry. A leader that
-#: resumes after a pause, or a cluster that starts, may report that once by mistake.
+#: Seconds for which the leader must repeat that the stream is missing, or ends before a confirmed entry. A leader that
+#: resumes after a pause, or a cluster that starts, may report that by mistake.
 DOUBT = 3.0
 #: Seconds between attempts while the stream has no leader.
 PAUSE = 0.05
-#: Messages of one pull request, and pull requests under way: the most that a reader holds in memory.
+#: Messages per pull request, and number of concurrent requests: together the most that a reader has in memory.
 PULL, PULLS = 64, 2
 PULL_EXPIRES = 20.0
-#: Entries requested at once from the leader without a consumer.
+#: Number of entries requested at once from the leader without a consumer.
 GETS = 16
 #: Maximum bytes of an entry in addition to its data: head, path and headers of NATS.
 OVERHEAD = 4096
-#: Seconds between two requests that another node leads the stream.
+#: Seconds between two requests for a leader on another machine.
 PLACE_INTERVAL = 60.0
 MIN_REPLICAS = 3
-#: Earlier servers cannot sync before they confirm, and lose confirmed entries when a leader resumes after a pause (seen
-#: with 2.9.10).
+#: Minimum version of servers. Earlier ones cannot sync before they confirm, and lose confirmed entries when a leader
+#: resumes after a pause (seen with 2.9.10).
 MIN_VERSION = (2, 10)
-#: Seconds after which a node counts as lost if the stream's leader has not heard from it. The leader sends to each node
-#: every second.
+#: Seconds without a message from a node after which it counts as lost. The stream's leader sends to each node every
+#: second.
 SILENCE = 2.5
 
 _P = ParamSpec("_P")
@@ -463,7 +463,7 @@ class _Answer(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """An entry that is not confirmed. It is stored, not stored, or will be stored later."""
+    """An entry that is not confirmed: it is stored, is not stored, or will be stored later."""
 
     number: int
     subject: str
@@ -529,7 +529,7 @@ def stream_subjects(stream: str) -> list[str]:
 
 
 def stream_configuration(stream: str, max_bytes: int) -> dict[str, object]:
-    """Return the configuration of the stream that `NatsLog.create` creates."""
+    """Return the configuration with which `NatsLog.create` creates a stream."""
     return {
         "name": stream,
         "description": "replicated log of a stompring broker",
@@ -607,21 +607,21 @@ class NatsLog:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._identity = ""
-        self._doubts: dict[type[UnsafeLog], float] = {}  # time of the first doubtful answer
+        self._doubts: dict[type[UnsafeLog], float] = {}  # by kind: time of the first doubtful answer
         self._fatal: Exception | None = None
         # the writer
         self._writer = self._number = self._last = 0
         self._pending: deque[_Pending] = deque()
         self._uncertain = False  # some of `_pending` may be stored
-        # the machine of the leader
+        # about the machine of the leader
         self._is_local = is_local or is_local_address
         self._local_nodes: frozenset[str] = frozenset()
-        self._place_at = 0.0  # when another node may be requested to lead
+        self._place_at = 0.0  # earliest time of the next request for another leader
         self._placing: asyncio.Task[None] | None = None
         # the reader
         self._reader: _Reader | None = None
         self._leader_until = 0  # entries up to this sequence are read from the leader
-        self._reader_at = 0.0  # when another consumer may be created
+        self._reader_at = 0.0  # earliest time at which another consumer may be created
         # requests
         self._asked: list[str] = []
         self._subjects: frozenset[str] = frozenset()
@@ -654,7 +654,7 @@ class NatsLog:
         return self._run(self._get({"last_by_subj": subject_of(self._stream, key)}))
 
     def purge(self, key: str, through: int) -> None:
-        # The request names the first sequence that stays.
+        # the request has the first sequence that stays
         body = {"filter": subject_of(self._stream, key), "seq": through + 1}
         self._run(self._api(f"STREAM.PURGE.{self._stream}", body))
 
@@ -672,7 +672,7 @@ class NatsLog:
         if self._loop is None or self._thread is None:
             return
         loop, self._loop = self._loop, None
-        with suppress(NatsError, OSError):  # a TimeoutError, too
+        with suppress(NatsError, OSError):  # a TimeoutError is an OSError
             asyncio.run_coroutine_threadsafe(self._close(), loop).result(3)
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join(3)
@@ -717,15 +717,13 @@ class NatsLog:
                 continue
             self._doubts.pop(LogMissing, None)
             return answer
-        if self._connection.fault:  # permissions, for example: NATS does not answer a forbidden request
+        if self._connection.fault:  # NATS does not answer a request without permission, for example
             reason += f"; {self._connection.fault}"
         self._connection.rotate()
         raise LogUnavailable(f"NATS does not answer {subject.removesuffix('.' + self._stream)}: {reason}")
 
     def _doubt(self, reason: str, advice: str, kind: type[UnsafeLog] = UnsafeLog) -> None:
-        """Raise `LogUnavailable` for an answer that a server may give by mistake, and ``kind`` if it repeats it for
-        `DOUBT`.
-
+        """Raise `LogUnavailable` for an answer that may be a mistake of the server, ``kind`` if it lasts for `DOUBT` s.
         A contrary answer ends the doubt.
         """
         now = monotonic()
@@ -735,7 +733,7 @@ class NatsLog:
         raise LogUnavailable(reason)
 
     async def _information(self, timeout: float = TIMEOUT) -> Body:
-        """Return STREAM.INFO from the leader."""
+        """Return the information about the stream (STREAM.INFO) from the leader."""
         answer = await self._api(f"STREAM.INFO.{self._stream}", None, timeout)
         created = str(answer.body.get("created", ""))
         if self._identity and created != self._identity:
@@ -756,7 +754,7 @@ class NatsLog:
     @_in_thread
     async def counts(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        while True:  # the server limits the subjects of an answer
+        while True:  # one answer has only some of the subjects: ask until the list is complete
             body = {"subjects_filter": f"{self._stream}.>", "offset": len(found)}
             answer = await self._api(f"STREAM.INFO.{self._stream}", body)
             subjects = answer.body["state"].get("subjects") or {}
@@ -793,7 +791,7 @@ class NatsLog:
         return min(remote)
 
     async def _move_leader(self, successor: str) -> None:
-        """Request another leader once. If NATS refuses or forbids it, the leader stays."""
+        """Request another leader of the stream, once. If NATS refuses or forbids that, the leader stays."""
         subject = f"$JS.API.STREAM.LEADER.STEPDOWN.{self._stream}"
         body = json.dumps({"placement": {"preferred": successor}}).encode()
         try:
@@ -826,7 +824,7 @@ class NatsLog:
         )
 
     async def _get(self, body: Body, timeout: float = TIMEOUT) -> LogEntry | None:
-        """Return an entry from the leader, None if there is none."""
+        """Return an entry from the leader, None without one."""
         answer = await self._api(f"STREAM.MSG.GET.{self._stream}", body, timeout)
         if answer.code:
             return None
@@ -839,7 +837,7 @@ class NatsLog:
         return await self._get({"seq": sequence, "next_by_subj": f"{self._stream}.>"}, timeout)
 
     async def _end(self) -> int:
-        """Return the sequence of the last entry, from a leader that has a majority."""
+        """Return the sequence of the last entry. The leader that answers has a majority."""
         body = await self._information()
         if not _has_majority(body):
             raise LogUnavailable(f"stream {self._stream} has no majority of its nodes")
@@ -943,7 +941,7 @@ class NatsLog:
     async def read(self, after: int, wait: float) -> list[LogEntry]:
         self._begin()
         end = monotonic() + wait
-        if after < self._leader_until:  # the node of a consumer may lack entries
+        if after < self._leader_until:  # another node, which a consumer may read from, may lack entries
             await self._drop_reader()
             if found := await self._read_one_by_one(after):
                 return found
@@ -964,7 +962,7 @@ class NatsLog:
         return await self._read_one_by_one(after)
 
     async def _read_one_by_one(self, after: int) -> list[LogEntry]:
-        """Return some entries from the leader, without a consumer: the cluster creates none during an election."""
+        """Return some entries from the leader, without a consumer: during an election the cluster creates none."""
         places = range(after + 1, after + 1 + GETS)
         found = await asyncio.gather(*(self._next(place) for place in places))
         entries: list[LogEntry] = []
@@ -972,12 +970,12 @@ class NatsLog:
             if entry is None:
                 break
             if not entries or place == entries[-1].sequence + 1:
-                # the first entry at or after ``place``: no entry is between it and the previous one
+                # this is the first entry at or after ``place``: there is none between it and the previous one
                 entries.append(entry)
         return entries
 
     async def _take(self, reader: _Reader, wait: float) -> list[LogEntry]:
-        """Return the received entries; wait for the first."""
+        """Return the received entries. Waits up to ``wait`` seconds for the first one."""
         end = monotonic() + wait
         while not reader.arrived and not reader.is_broken and not reader.link.lost.is_set():
             if reader.requested == 0:
@@ -998,7 +996,7 @@ class NatsLog:
         ]
 
     async def _pull(self, reader: _Reader) -> None:
-        """Request messages up to the limit under way."""
+        """Request messages until as many requests are in progress as allowed."""
         count = PULL * PULLS - reader.requested
         body = {"batch": count, "expires": int(PULL_EXPIRES * 1e9)}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{reader.name}"
@@ -1101,7 +1099,7 @@ class NatsLog:
         return self._last
 
     async def _store(self) -> None:
-        """Store the pending entries in order. First find out whether entries without a known outcome are stored."""
+        """Store the pending entries in order. First find out which entries without a known outcome are stored."""
         end = monotonic() + TIMEOUT
         reason = ""
         while self._pending:
@@ -1208,7 +1206,7 @@ class NatsLog:
             task.cancel()  # ends the calls of other threads
         if tasks:
             await asyncio.wait(tasks, timeout=1)
-        await asyncio.sleep(0)  # and notice the cancellation
+        await asyncio.sleep(0)  # let the tasks handle their cancellation
 
 
 def _parse(data: bytes) -> _Answer:

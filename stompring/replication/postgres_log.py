@@ -48,22 +48,22 @@ from .log import (
 if TYPE_CHECKING:
     from psycopg.abc import RV, PQGen
 
-#: Maximum seconds of one call; a connection to a host may take as long in addition.
+#: Maximum seconds of one call; a connection attempt to a host may take as long in addition.
 CALL_TIMEOUT = 2.0
-#: Seconds between two queries for the end of the log, and for a request.
+#: Seconds between two queries for new entries, and between two queries for the receipt of a request.
 POLL_INTERVAL = 0.1
-#: Entries and bytes of one append, or of one read.
+#: Maximum entries and bytes of one append, and of one read.
 _APPEND_ENTRIES, _APPEND_BYTES = 512, 2 << 20
 _READ_ENTRIES, _READ_BYTES = 2048, 8 << 20
-#: Minimum share of these bytes, for a slow connection: a call that times out halves the share.
+#: Minimum fraction of these bytes on a slow connection: each timeout halves the fraction.
 _LEAST_SHARE = 1 / 32
-#: Consecutive timeouts after which another host is tried.
+#: Number of consecutive timeouts after which another host is tried.
 _TIMEOUTS = 3
-#: Maximum entries for a count, which then takes a fraction of the time of a call.
+#: Maximum number of entries that are counted: this takes a fraction of `CALL_TIMEOUT`.
 MAX_COUNTED = 500_000
 #: Entries that one statement deletes.
 _PURGE_ENTRIES = 500
-#: Seconds that a request waits for its broker, and after which a broker ignores it.
+#: Seconds that a sender waits for the receipt of a request, and age in seconds above which a broker ignores it.
 _REQUEST_TIMEOUT, _REQUEST_AGE = 2.0, 10.0
 
 _FORMAT: Final = 1
@@ -217,7 +217,7 @@ _SESSION = (
     "SET default_transaction_isolation = 'read committed'",
 )
 
-#: Parameters of libpq without others in the URL: a dead host is noticed within seconds.
+#: Parameters of libpq, unless the URL has others: a dead host is noticed within seconds.
 _DEFAULTS = {
     "keepalives_idle": "3",
     "keepalives_interval": "1",
@@ -229,13 +229,12 @@ _INIT = "make it with `stompring ha init`"
 
 
 class _TimedOut(psycopg.OperationalError):
-    """No answer within the time of a call."""
+    """There was no answer within the time of a call."""
 
 
 class _Session(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that waits for answers until ``deadline``.
-
-    It does not ask the server to cancel a late statement: a cancelled wait for the synchronous standby is a success.
+    """A connection that waits for answers until ``deadline``. It does not ask the server to cancel a late statement: a
+    cancelled wait for the synchronous standby is a success.
     """
 
     deadline = 0.0
@@ -257,7 +256,7 @@ class _Session(psycopg.Connection[tuple[Any, ...]]):
                     raise _TimedOut(
                         f"no answer within {CALL_TIMEOUT:.0f} s; if the server runs, its synchronous standby may not"
                     )
-                if ready:  # else nothing arrived within the interval
+                if ready:  # not ready: nothing arrived within the interval
                     wanted = gen.send(ready)
         except StopIteration as end:
             result: RV = end.value
@@ -296,16 +295,16 @@ class PostgresLog:
         self._confirmed_sync = settings.confirmed_sync
         self._hosts = _hosts(settings)
         self._host = 0  # index of the host to try first
-        self._timeouts = 0  # since the last answer
-        self._share = 1.0  # of `_APPEND_BYTES` and `_READ_BYTES`
+        self._timeouts = 0  # number of timeouts since the last answer
+        self._share = 1.0  # fraction of `_APPEND_BYTES` and `_READ_BYTES`
         self._session: _Session | None = None
         self._identity = ""
         self._log = ""
-        self._safe = False  # a check has found the log safe
-        self._end = 0  # the last known sequence
+        self._safe = False  # whether a check has found the log safe
+        self._end = 0  # the last known sequence of the log
         self._writer = 0
         self._number = 0
-        self._sequence = 0  # of the writer's last confirmed entry
+        self._sequence = 0  # sequence of this writer's last confirmed entry
         self._pending: deque[_Pending] = deque()
         self._deadline = 0.0
 
@@ -368,7 +367,7 @@ class PostgresLog:
         while not self._store(writer, after, [entry]):
             head = self._confirmed_head()
             if head.writer == _signed(writer) and head.number == 0 and after <= head.last <= after + 1:
-                after = head.last - 1  # stored by an earlier call whose answer was lost
+                after = head.last - 1  # an earlier call has stored the claim, and its answer was lost
                 break
             if head.last < after:
                 raise self._lost(head, after)
@@ -445,8 +444,8 @@ class PostgresLog:
         return batch
 
     def _store(self, writer: int, expected: int, batch: Sequence[_Pending]) -> bool:
-        """Append at an expected sequence. Returns False if the head is at another one or has no space: nothing is
-        stored.
+        """Append ``batch`` at the sequence ``expected``. Returns False, without an effect, if the head differs or has
+        no space.
         """
         self._connection()
         rows = self._query(
@@ -475,8 +474,8 @@ class PostgresLog:
         self._end = max(self._end, self._sequence)
 
     def _resolve(self, size: int) -> None:
-        """Find out which pending entries are stored, because the head was not at the expected sequence. ``size``: their
-        bytes.
+        """Find out which pending entries are stored, because the head was not at the expected sequence. ``size``: bytes
+        of the pending entries.
         """
         head = self._confirmed_head()
         stored = head.last - self._sequence
@@ -553,7 +552,7 @@ class PostgresLog:
         except (UnsafeLog, LogUnavailable):
             if self._session is not session:
                 raise
-            states = []  # a database without the view
+            states = []  # the database lacks this view
         synchronous = states.count("sync") + states.count("quorum")
         return LogStatus(
             "postgresql",
@@ -564,7 +563,7 @@ class PostgresLog:
             head.max_bytes,
             1 + len(states),
             f"{session.info.host}:{session.info.port}",
-            # None: the user may not read the state
+            # None: the user may not read the state of a standby
             self._confirmed_sync or None in states or synchronous >= _required(head.standbys),
         )
 
@@ -643,7 +642,7 @@ class PostgresLog:
                 "synchronous_standby_names of PostgreSQL is empty: no standby confirms what is stored. Set it; "
                 "where the storage itself has several copies, set confirmed-sync"
             )
-            # At start this is a fault of the configuration, later perhaps a temporary effect of a failover.
+            # at the start a fault of the configuration, later maybe a temporary effect of a failover
             raise LogUnavailable(text) if self._safe else UnsafeLog(text)
 
     def _query(self, statement: str, parameters: Mapping[str, object]) -> list[tuple[Any, ...]]:
@@ -711,7 +710,7 @@ def create_postgres_log(settings: ReplicatedLogSettings, max_bytes: int = -1) ->
         for statement in _TABLES:
             execute(statement)
         for statement in _TUNING:
-            # not PostgreSQL, or another user owns the tables: the log works without tuning
+            # the log works without tuning, if this is not PostgreSQL or another user owns the tables
             with suppress(psycopg.ProgrammingError, psycopg.NotSupportedError):
                 execute(statement)
         log._check_settings(session)

@@ -62,7 +62,7 @@ MIN_TAKEOVER_TIMEOUT = 3 * BEAT_INTERVAL + MARGIN
 #: can wait for the answer to a lost append, and then append three beats.
 AFTER_OUTAGE = 2.0
 
-#: Maximum random seconds that a standby adds to ``takeover-timeout``, so that standbys try one after the other.
+#: Maximum seconds that a standby adds to ``takeover-timeout``, at random: so standbys try one after the other.
 JITTER = 0.3
 
 #: Seconds after a RELEASE in which only the standby that it names takes over.
@@ -74,7 +74,7 @@ START_FAILED = "failed"
 #: Maximum seconds between a RELEASE and the next takeover after consecutive failed starts.
 MAX_FAILED_WAIT = 30.0
 
-#: Seconds between two answers of the engine, in addition to the wait for an entry, that count as an outage.
+#: Maximum seconds between two answers of the engine, without the wait for an entry: a longer gap is an outage.
 SLOW_ANSWER = 1.0
 
 #: Seconds without progress of the reactor or the disk after which a broker stops its beats.
@@ -87,22 +87,22 @@ PING = "ping"
 #: rewrite all files.
 CHECK, REPAIR = "check", "repair"
 
-#: Seconds between a CHECK or REPAIR and a rebuild of the standby's copy, and then the next request, at first and at
-#: most.
+#: Seconds after a CHECK or REPAIR at which the standby rebuilds its copy, and then before the next request: at first,
+#: and at most.
 CHECK_INTERVAL, MAX_CHECK_INTERVAL = 10.0, 300.0
 
 #: Number of checks, `STATUS_INTERVAL` apart, after which entries missing from a copy count as lost. Late entries, or
 #: the deletion of their file, arrive before that.
 LOOKS = 3
 
-#: Seconds between two tries while the engine does not answer.
+#: Seconds between two attempts while the engine does not answer.
 RETRY_INTERVAL = 0.2
 
-#: Seconds between two log lines, about a wait for the log and about the progress of a rebuild.
+#: Seconds between two log lines about a wait for the log, and about the progress of a rebuild.
 WAIT_REPORT_INTERVAL = 60.0
 REBUILD_REPORT_INTERVAL = 5.0
 
-#: Seconds for which the disk thread's append may delay the beats and requests of the node's thread.
+#: Maximum seconds by which an append of the disk thread may delay the beats and requests of the node's thread.
 MAX_BUSY = 2.0
 
 #: Seconds between two requests for the state of the log.
@@ -111,12 +111,12 @@ STATUS_INTERVAL = 2.0
 #: Seconds for which the log may end before an entry that was read, while a new leader of the engine catches up.
 MAX_SHORT_LOG = 10.0
 
-#: Beats that stay in the log, and further beats at which the oldest ones are purged.
+#: Number of beats that stay in the log. When it has this number and `PURGED_BEATS` more, the oldest are purged.
 KEPT_BEATS, PURGED_BEATS = 100, 50
 
 
 def boot_time() -> float:
-    """Return seconds of a clock that is never set and that runs while the machine is suspended."""
+    """Return the seconds of a clock that is never set, and that continues while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -283,35 +283,35 @@ class Node:
         self._copy = copy
         #: The log to which the disk thread appends.
         self.log = SharedLog(engine, clock, self.lose)
-        #: The active node calls it after each step, in its thread, to purge obsolete entries.
+        #: Purges obsolete entries. The active node calls it after each step, in its thread.
         self.on_idle: Callable[[], object] | None = None
-        #: One step of a comparison of the log with the files, which rewrites lost entries, or all files (True). The
+        #: Does one step of a comparison of the log with the files, and rewrites lost entries; with True all files. The
         #: active node calls it in its thread until it returns True.
         self.check_log: Callable[[bool], bool] | None = None
         self._role = Role.CONNECTING
-        self._guard = Lock()  # of `_role`, which several threads change
+        self._guard = Lock()  # guards `_role`, which several threads change
         self._fault = ""
         # standby
         self._rebuilding = True
         self._rebuilt_entries = self._rebuild_entries = self._rebuilt_bytes = self._rebuild_bytes = 0
-        self._rebuild_end = 0  # sequence
+        self._rebuild_end = 0  # the end of the log, when it was measured
         self._silent_since = 0.0
-        self._answering = 0.0  # seconds of answers without an outage
-        self._answered: float | None = None  # time of the last answer
+        self._answering = 0.0  # seconds for which the engine has answered without an outage
+        self._answered: float | None = None  # time of the engine's last answer
         self._jitter = 0.0
         self._tail: LogEntry | None = None  # the last entry that was read
         self._beat: Beat | None = None  # the last beat that was read
         self._beat_time = 0
-        self._claim: tuple[int, int, float] | None = None  # writer, after, time of the first try
-        self._refused = False  # the last claim failed, though the engine may answer reads
+        self._claim: tuple[int, int, float] | None = None  # writer, after, first try (unanswered claim)
+        self._refused = False  # the last claim failed, although the engine may answer reads
         self._short_since: float | None = None
-        self._failures = 0  # consecutive failed starts before this one
-        self._failures_reported = 0  # sequence of the last RELEASE reported
-        self._unread_since: float | None = None  # since when `read` does not return the last entries
+        self._failures = 0  # number of consecutive failed starts of brokers up to now
+        self._failures_reported = 0  # sequence of the last RELEASE that was reported
+        self._unread_since: float | None = None  # time since which `read` has not returned the last entries
         self._unread = 0  # number of these entries, after `MAX_SHORT_LOG`
         self._lag = (0, 0, 0.0)
         self._missing = 0  # reported number of entries that the copy lacks
-        self._looks = (0, 0)  # that number at the last check, and consecutive checks with this number
+        self._looks = (0, 0)  # `missing` at the last check, and number of consecutive checks with this result
         self._check_asked_at, self._check_interval, self._checks = -inf, CHECK_INTERVAL, 0
         # active
         self._check = CHECK  # the next comparison: CHECK, REPAIR or none
@@ -382,7 +382,7 @@ class Node:
         )
 
     def lose(self, reason: str) -> None:
-        """End the role of this broker: later appends fail, and `NodeCallbacks.on_lost` is called, once."""
+        """End the role of this broker: later appends fail. Calls `NodeCallbacks.on_lost`, once."""
         with self._guard:
             if self._role in (Role.FENCED, Role.FAILED, Role.RELEASED):
                 return
@@ -503,7 +503,7 @@ class Node:
         self._jitter = self._random.uniform(0, JITTER)
 
     def _note_answer(self) -> None:
-        """Record an answer of the engine. Only time without an outage counts as answered."""
+        """Record an answer of the engine. ``_answering`` begins at 0 again after an outage."""
         now = self._clock()
         if self._answered is None or now - self._answered > self._read_wait + SLOW_ANSWER:
             self._answering = 0.0
@@ -540,7 +540,7 @@ class Node:
         if self._copy.sequence < entries[-1].sequence:  # the copy was discarded
             self._begin_rebuild()
         elif self._rebuilding:
-            # A part of a log has gaps, and the number of its entries is unknown: count sequences.
+            # the copy had a part of the log, so that the number of missing entries is unknown: count sequences
             self._rebuilt_entries += self._copy.sequence - before if not self._rebuild_bytes else len(entries)
             self._rebuilt_bytes += sum(len(entry.change.data) for entry in entries)
         self._waits_no_more()
@@ -608,7 +608,7 @@ class Node:
         self._lag = (behind, size, seconds)
 
     def _look_for_losses(self, last: int) -> None:
-        """Check whether the copy lacks entries. Behind the end of the log, they may be purged with their file."""
+        """Check whether the copy lacks entries. Before the end of the log, a later entry may delete their file."""
         if self._copy.sequence >= last:
             self._unread = 0
         missing = 0 if self._rebuilding else self._unread or self._copy.missing
@@ -637,7 +637,7 @@ class Node:
         self._checks += 1
         if self._checks % 2:
             self.log.request(CHECK if self._checks == 1 else REPAIR, "")
-        else:  # rewritten entries have arrived; for others, other nodes may have them, or a removal is lost
+        else:  # rewritten entries have arrived by now; others may exist on other nodes, or a removal is lost
             self._check_interval = min(2 * self._check_interval, MAX_CHECK_INTERVAL)
             self.log.read_from_leader()
             self._copy.restart(
@@ -697,7 +697,7 @@ class Node:
             self._answered = None
             return 0.0
         after = self._copy.sequence
-        if status.last > after:  # the node that was read lags behind the engine's leader
+        if status.last > after:  # the node that answered the read lags behind the engine's leader
             self._begin_silence()
             if self._unread_since is None:
                 self._unread_since = self._clock()
@@ -741,7 +741,7 @@ class Node:
             sequence = self.log.claim(writer, after, change)
         except LogFull:
             self._claim = None
-            self._keep_beats(1)  # a claim fits into the space of some beats
+            self._keep_beats(1)  # a claim fits into the space of the purged beats
             raise
         self._claim, self._refused = None, False
         self._begin_silence()
@@ -764,7 +764,7 @@ class Node:
         return 0.0
 
     def _find_claim(self, entries: Sequence[LogEntry]) -> float:
-        """Complete a claim without an answer if it was stored and is the last entry."""
+        """Complete a claim that had no answer, if it was stored and is the last entry."""
         assert self._claim is not None
         writer, after, began = self._claim
         if entries[-1].writer == writer:
@@ -777,7 +777,7 @@ class Node:
     def _stay_active(self) -> float:
         self._check_suspended()
         now = self._clock()
-        if self.log.busy and now - self._asked_at < MAX_BUSY:  # an append in progress replaces the beat
+        if self.log.busy and now - self._asked_at < MAX_BUSY:  # the append in progress replaces a beat
             return BEAT_INTERVAL / 5
         if self._reactor_runs(now) and (
             now - self.log.stored_at >= BEAT_INTERVAL or now - self._beaten_at >= MAX_BEAT_INTERVAL
@@ -790,7 +790,7 @@ class Node:
         if now - self._status_tried_at >= STATUS_INTERVAL:
             self._status_tried_at = now
             leader = self.log.status().leader
-            # the new leader may lack entries of the old one
+            # the new leader may lack entries that the old one had
             if leader and self._leader and leader != self._leader:
                 self._check = self._check or CHECK
             self._leader = leader or self._leader
@@ -809,7 +809,7 @@ class Node:
         try:
             sequence = self.log.append_beat(self._identity)
         except LogFull:
-            self._keep_beats(1)  # the space of the purged beats is enough for the next one
+            self._keep_beats(1)  # the space of the purged beats is enough for another beat
             raise
         self._beaten_at = self._clock()
         self._beats.append(sequence)
@@ -848,7 +848,7 @@ class Node:
                 log.warning("request %r ignored: unknown", request)
 
     def _keep_beats(self, kept: int) -> None:
-        """Purge all but the latest beats: the newest one has the contents of the log."""
+        """Purge all beats except the latest ``kept``. The newest beat has the contents of the log."""
         if len(self._beats) >= kept:
             self.log.purge(BEATS, self._beats[-kept] - 1)
             while len(self._beats) > kept:
@@ -881,7 +881,7 @@ def rebuild_text(status: NodeStatus) -> str:
 
 
 class NodeThread:
-    """The thread that steps a node until it is stopped."""
+    """The thread that calls `Node.step` until it is stopped."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
