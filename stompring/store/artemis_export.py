@@ -3,8 +3,9 @@
 The reader reads pieces of 64 KiB, and has one message in memory. The file names only the address, the filter and the
 routing type of a queue.
 
-Artemis writes control characters and line ends in property values unescaped. XML forbids the former, and an XML parser
-turns the latter into blanks. `_repaired` escapes both. Artemis's own import fails at the former and changes the latter.
+Artemis writes control characters and line ends in property values unescaped. XML forbids control characters, and a
+parser turns line ends into blanks. `_repaired` escapes both. Artemis's own import fails at control characters, and
+changes line ends.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from .export import (
 
 CHUNK = 64 * 1024
 
-#: Maximum length of a tag in bytes, enough for the value of one property. A longer one is malformed.
+#: Maximum length of a tag in bytes, enough for the value of one property. A longer tag is malformed.
 LONGEST_TAG = 64 * 1024 * 1024
 
 #: Names of Artemis's internal addresses and queues.
@@ -45,10 +46,10 @@ INTERNAL = re.compile(
     r"\$sys\.|\$\.artemis\.|\$\.activemq\.|\$ACTIVEMQ_|activemq\.(management|notifications)(\.|$)"
 )
 
-#: Store-and-forward queues of a cluster, whose messages wait for another broker.
+#: Store-and-forward queues of a cluster. Their messages wait for another broker.
 STORE_AND_FORWARD = re.compile(r"\$\.(artemis|activemq)\.internal\.sf\.")
 
-#: Properties whose STOMP name differs.
+#: Properties that have another name in STOMP.
 RENAMED = {
     "JMSCorrelationID": "correlation-id",
     "JMSReplyTo": "reply-to",
@@ -59,7 +60,7 @@ RENAMED = {
     "_AMQ_INGRESS_TIMESTAMP": "ingress-timestamp",
 }
 
-#: Properties that do not become headers of a MESSAGE: instructions of a SEND, and properties that only Artemis uses.
+#: Properties that do not become headers of a MESSAGE: instructions of a SEND, and those that only Artemis uses.
 NOT_HEADERS = frozenset(
     {
         "_AMQ_LARGE_COMPRESSED",
@@ -84,8 +85,8 @@ NOT_HEADERS = frozenset(
     }
 )
 
-#: The suffix of a filter with which Artemis implements ``no-local`` of durable subscriptions. It names the id of a
-#: closed connection.
+#: The suffix of a filter by which Artemis implements ``no-local`` of durable subscriptions. It has the id of a
+#: connection that is closed by now.
 NO_LOCAL = re.compile(r"(?:\((?P<own>.*)\) AND )?\(__AMQ_CID <> '[^']*' OR __AMQ_CID IS NULL\)", re.DOTALL)
 
 #: Types of messages whose bodies only Artemis's own clients can read.
@@ -95,7 +96,7 @@ JAVA_BODIES = frozenset({"map", "object", "stream"})
 # ---- XML as Artemis writes it
 
 
-#: A tag with characters that XML may forbid, or read as a blank.
+#: A tag with characters that XML may forbid, or read as blanks.
 _TAG = re.compile(rb"<[^<>\x00-\x1f\xef]*(?:[\x00-\x1f]|\xef)[^<>]*>")
 _VALUE = re.compile(rb'"[^"]*"' + rb"|'[^']*'")
 _FORBIDDEN = re.compile(rb"[\x00-\x1f]|\xef\xbf[\xbe\xbf]")
@@ -123,22 +124,22 @@ def _repaired(tag: re.Match[bytes]) -> bytes:
     if not lines:
         return text
     end = -2 if text.endswith(b"/>") else -1
-    return text[:end] + b"\n" * lines + text[end:]  # keeps the line numbers of later elements right
+    return text[:end] + b"\n" * lines + text[end:]  # so that later elements have the right line numbers
 
 
 class ArtemisExportReader(ImportedFile):
-    """Reads a file. Each `InvalidExport` names the file, and the line if it is known.
+    """Reads an export file of Artemis. Each `InvalidExport` names the file, and the line if it is known.
 
-    ``skipped``: number of messages in queues that the import skips, by reason. ``java_bodies``: number of messages with
-    a body in a Java format, by type.
+    ``skipped``: by reason, number of messages in queues that the import skips. ``java_bodies``: by type, number of
+    messages with a body in a Java format.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.skipped: Counter[str] = Counter()
         self.java_bodies: Counter[str] = Counter()
-        self._line = 1  # last line of the entry that `entries` yielded last
-        self._entries: deque[tuple[int, Entry]] = deque()  # entries to yield, with their last lines
+        self._line = 1  # last line of the entry that `entries` has yielded last
+        self._entries: deque[tuple[int, Entry]] = deque()  # entries to yield, each with its last line
         self._left = b""  # an incomplete tag
         self._elements: list[str] = []  # names of the open elements
         self._queues: dict[str, DeclaredQueue] = {}
@@ -294,7 +295,7 @@ class ArtemisExportReader(ImportedFile):
 
 @dataclass(frozen=True, slots=True)
 class _Attributes:
-    """Attributes of one element. Values have their control characters again."""
+    """The attributes of one element. Control characters in their values are restored."""
 
     _reader: ArtemisExportReader
     _element: str
@@ -338,7 +339,7 @@ class _MessageReader:
         self._type = given.text("type", "default")
         self._properties: dict[str, tuple[str, str]] = {}
         self._queues: list[str] = []
-        # a large body has several pieces, each encoded as Base64 separately
+        # the pieces of a large body are each encoded as Base64
         self.piece: list[str] = []  # Base64 text of the current piece
         self._pieces: list[bytes] = []  # decoded
 
@@ -380,8 +381,8 @@ class _MessageReader:
             return None
         properties = self._properties
         destination = "" if "_AMQ_ORIG_ADDRESS" in properties else self._property("destination")
-        # the file does not name the address of a message: it is that of its queue, or the destination if the address
-        # of the queue is a wildcard
+        # the file does not name the address of a message: it is the address of its queue, or its destination if the
+        # queue is on a wildcard address
         address = places[0].address
         if address in wildcards.matching(destination):
             address = destination

@@ -1,10 +1,9 @@
 """Addresses, queues, values and duplicate ids in the journal.
 
-The journal has addresses and queues as JSON, with every attribute by name.
-
-It has the duplicate ids of an address, those of durable messages, in chunks. Each id has a permanent *position*; the
-positions of an address are consecutive. A chunk is deleted when the address has forgotten all its ids. Compaction can
-write a chunk again after later ones, because ids keep their positions.
+Addresses and queues are JSON, with every attribute by name. The duplicate ids of an address, those of durable messages,
+are in chunks. Each id has a permanent *position*; the positions of an address are consecutive. A chunk is deleted when
+the address has forgotten all its ids. Compaction can write a chunk again after later ones, because ids keep their
+positions.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .journal import Binding, Journal, LiveRecord
 from .record import ADDRESS, DUPLICATE_IDS, NOTE, QUEUE, pack_ids
 from .replay import ReadSegment, ReplayedIds
 
-#: Attributes that are derived from others, and not stored.
+#: Attributes that are computed from others, and therefore not stored.
 DERIVED = frozenset({"accepts"})
 
 #: Names of the stored attributes.
@@ -74,7 +73,7 @@ class StoredQueue:
     attributes: QueueAttributes
     paused: bool
     no_local: str | None
-    as_configured: QueueAttributes | None  # as broker.xml had them when last applied
+    as_configured: QueueAttributes | None  # attributes in broker.xml when that was last applied
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> StoredQueue:
@@ -130,7 +129,7 @@ class StoredAddress:
         )
 
 
-#: Number and bytes of ids at which a chunk is full. The last id may exceed the bytes.
+#: Number of ids, and bytes of ids, at which a chunk is full. The last id may exceed the bytes.
 CHUNK_IDS, CHUNK_BYTES = 1000, 64 * 1024
 
 
@@ -143,14 +142,14 @@ class IdChunk(LiveRecord):
         super().__init__()
         self.ids: list[bytes] = []
         self.first = first
-        self.dropped = 0  # number of forgotten ids at the front
-        self.full = False  # later ids go to another chunk
-        self.live_bytes = 0  # approximate bytes of live records in the journal
+        self.dropped = 0  # number of forgotten ids at the beginning
+        self.full = False  # whether later ids go to another chunk
+        self.live_bytes = 0  # approximate bytes of its live records in the journal
         self._owner = owner
         self._size = 0  # bytes of all ids
-        self._logged = 0  # number of ids in records
-        self._unlogged: deque[int] = deque()  # number of the other ids, for each pending `Journal.update`
-        self._mark: object = None  # the transaction of the last id
+        self._logged = 0  # number of ids that have a record
+        self._unlogged: deque[int] = deque()  # per pending `Journal.update`: number of unlogged ids
+        self._mark: object = None  # the transaction in which the last id was added
 
     @property
     def left(self) -> int:
@@ -199,19 +198,19 @@ class IdChunk(LiveRecord):
         encoder.add(pack_ids(encoder.name_address(owner.address), self.first + index, owner.oldest, ids))
 
     def count(self, more: int) -> None:
-        """Add ``more`` to the live bytes of this chunk and of the journal."""
+        """Add ``more`` bytes to the live bytes of this chunk and of the journal."""
         self.live_bytes += more
         self._owner.log.live_bytes += more
 
     def end_here(self) -> None:
-        """Remove the chunk from the live records of the journal: its ids are forgotten."""
+        """Remove the chunk from the live records of the journal, because all its ids are forgotten."""
         self.gone = True
         self.count(-self.live_bytes)
         self._owner.log.forget(self)
 
 
 class IdsCleared(LiveRecord):
-    """The event that an address has forgotten all its ids. It is not live: segments with the ids are deleted first."""
+    """The event that an address has forgotten all its ids. It is not live: segments with the ids are older."""
 
     def __init__(self, address: Address, oldest: int) -> None:
         super().__init__()
@@ -232,7 +231,7 @@ class StoredIds:
         self.chunks: deque[IdChunk] = deque()
         self.oldest = 0
         self._next = 0
-        self._forgotten = 0  # part of `DuplicateIds.forgotten` that `drop_forgotten` has processed
+        self._forgotten = 0  # `DuplicateIds.forgotten` at the last `drop_forgotten`
 
     def remember(self, identifier: bytes) -> None:
         """Store the id of a durable message that the address has routed."""
@@ -261,7 +260,7 @@ class StoredIds:
             self.oldest = self.chunks[0].first + self.chunks[0].dropped
 
     def forget_all(self) -> None:
-        """Forget all ids, also those that are only in the journal."""
+        """Forget all ids, including ids that are only in the journal."""
         self.drop_forgotten()
         self.end()
         self.oldest = self._next
@@ -275,7 +274,7 @@ class StoredIds:
     def restore(
         self, found: ReplayedIds, size: int, adopt: Callable[[LiveRecord, ReadSegment], None]
     ) -> None:
-        """Restore the latest ``size`` ids that recovery has read. ``adopt`` gets each chunk and its oldest segment."""
+        """Restore the latest ``size`` ids that recovery has read. ``adopt`` gets each chunk, and its oldest segment."""
         found_ids = list(found.latest(size))
         self._next = self.oldest = found.next
         if not found_ids:

@@ -1,4 +1,4 @@
-"""The data directory: its lock, its identity, its schema version, and the progress of lakes that ingest it.
+"""The data directory: its lock, its identity, its schema version, and the progress of the lakes that ingest its files.
 
 ``ingested.json`` has the position of each lake in the retained files (docs/dev/store-format.md). Processes that ingest
 write it. The broker reads it when it deletes a retained file.
@@ -40,14 +40,14 @@ MARKER = "replicated-log"
 #: Errors of file systems that cannot lock a directory, such as some network file systems.
 _NO_DIRECTORY_LOCKS = frozenset({EBADF, EINVAL, ENOLCK, EOPNOTSUPP})
 
-#: Characters of an invalid schema version in an error. An incomplete upload leaves a sentence in place of the version.
+#: Maximum characters of an invalid schema version in an error. An incomplete upload leaves a sentence in its place.
 MAX_SHOWN = 80
 
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class DataBusy(StoreError):
-    """Another process has locked the data directory. ``holder`` names it."""
+    """Another process has locked the data directory. ``holder`` names the process."""
 
     def __init__(self, holder: str, path: Path) -> None:
         super().__init__(f"the data directory is in use by {holder}", path)
@@ -225,7 +225,7 @@ def _is_held(path: Path) -> bool:
     return False
 
 
-#: File systems whose locks may not keep a second broker out, with the reason. ``fuse`` stands for all ``fuse.NAME``.
+#: File systems whose locks may not stop a second broker, with the reason. ``fuse`` stands for all ``fuse.NAME``.
 _WEAK_LOCKS = {
     "nfs": "NFS drops the locks of a client that it does not reach for a while",
     "nfs4": "NFS drops the locks of a client that it does not reach for a while",
@@ -240,7 +240,7 @@ _WEAK_LOCKS = {
     "fuse": "FUSE file systems lock files on this machine only, as a rule",
 }
 
-#: FUSE file systems on a disk of this machine, which use the kernel's locks.
+#: FUSE file systems on a disk of this machine. They use the kernel's locks.
 _LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs", "fuse.ntfs-3g", "fuse.ext4", "fuse.unionfs", "fuse.mergerfs"})
 
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -267,7 +267,7 @@ def weak_locks(path: Path, mounts: str | None = None) -> str | None:
 
 
 def _file_system(path: Path, mounts: str) -> tuple[str, str]:
-    """Return type and mount point of the file system of ``path``. A later mount hides an earlier one at its point."""
+    """Return type and mount point of the file system of ``path``. Of mounts at the same point the last one counts."""
     kind, where = "", Path("/")
     for escaped, type_ in _MOUNT.findall(mounts):
         point = Path(_OCTAL.sub(lambda found: chr(int(found[1], 8)), escaped))
@@ -288,10 +288,10 @@ _POSITION = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
 
 
 class Position(NamedTuple):
-    """The progress in one folder: all files below ``number``, and ``offset`` bytes of file ``number``."""
+    """The progress in one folder: all files with numbers below ``number``, and ``offset`` bytes of file ``number``."""
 
     number: int
-    offset: int  # bytes
+    offset: int  # bytes of file ``number``
 
     def __str__(self) -> str:
         return f"{self.number}:{self.offset}"
@@ -306,7 +306,7 @@ class Lake(NamedTuple):
     positions: Mapping[str, Position]
 
     def lacks(self, folder: str, number: int, end: int) -> bool:
-        """Return whether the lake lacks a part of a file. ``end``: offset of the end of the file's records."""
+        """Return whether the lake lacks a part of a file. ``end``: offset at which the records of the file end."""
         return self.positions.get(folder, Position(0, 0)) < (number, end)
 
 
@@ -360,9 +360,8 @@ def read_ingested(directory: Path) -> dict[str, Lake]:
 def record_ingested(
     directory: Path, lake: str, name: str, positions: Mapping[str, Position], when: int | None = None
 ) -> None:
-    """Replace the positions of a lake in `INGESTED`, atomically. The lake has synced what it ingested before.
-
-    Raises `ValueError` if the present file is malformed, because its replacement would lose the other lakes.
+    """Replace the positions of a lake in `INGESTED`, atomically. The caller has synced what the lake ingested before.
+    Raises `ValueError` if the present file is malformed: its replacement would lose the other lakes.
     """
     _check_id(lake)
     with _locked(directory / INGESTED_LOCK, wait=True):
@@ -383,7 +382,7 @@ def record_ingested(
 
 @contextmanager
 def ingesting(directory: Path, lake: str) -> Iterator[None]:
-    """Lock a lake, so that no other process ingests into it. Raises `Busy`. The lock ends with the process."""
+    """Context manager: locks a lake, so that no other process ingests. Raises `Busy`. The process's end unlocks it."""
     _check_id(lake)
     with _locked(directory / f"ingested.{lake}.lock", wait=False):
         yield

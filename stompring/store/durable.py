@@ -24,7 +24,7 @@ from .writer import Writer
 
 
 class Durable:
-    """The store of one broker in a directory of its own. ``notes``: JSON objects by number (`store_value`)."""
+    """The store of one broker in a directory of its own. ``notes``: JSON objects by number, see `store_value`."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Durable:
         self.lost_bytes = 0  # bytes of the journal that recovery could not read
         self.damaged: list[str] = []  # files and records that recovery set aside or skipped, for operators
         self.retention: Retention | None = None
-        # methods of the parts themselves, because the first ones are hot
+        # methods of the parts themselves: the first ones are called for each message
         self.append = self.journal.append
         self.settle = self.journal.settle
         self.returned = self.journal.returned
@@ -93,7 +93,7 @@ class Durable:
     def bind(self, queue: Queue) -> None:
         if self._recovering:
             return
-        # non-durable queues too: no other queue may get the number
+        # also for a non-durable queue: no other queue may get its number
         self.journal.reserve_queue(queue.number)
         if not queue.durable or queue.attributes.temporary:
             return
@@ -128,7 +128,7 @@ class Durable:
             self.journal.drop_dead()
 
     def store_value(self, number: int, value: Mapping[str, Any] | None) -> None:
-        """Store a JSON object under a number, in place of an earlier one. None deletes it."""
+        """Store a JSON object under a number, and replace an earlier one. None deletes it."""
         if value is None:
             self.notes.pop(number, None)
             self.bindings.unbind(number)
@@ -175,7 +175,7 @@ class Durable:
         finally:
             self._recovering = False
         self.lost_bytes, self.damaged = recovery.lost_bytes, recovery.damaged
-        self.writer.write_now()  # the reservation of message numbers, before the broker uses one
+        self.writer.write_now()  # writes the reservation of message numbers, before the broker uses one
         for address in list(broker.directory.addresses.values()):
             if address.auto_created and not address.queues and address.pages is None:
                 broker.consider_deleting_address(address)

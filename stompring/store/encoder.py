@@ -42,7 +42,7 @@ from .record import (
 )
 from .segment import Footer, ReadFile
 
-#: Maximum messages and bytes in a RETAINED record: 1 to 2 ms of work. A larger message has its own record.
+#: Maximum number of messages and bytes in a RETAINED record: 1 to 2 ms of work. A larger message has a record alone.
 MAX_RETAINED_MESSAGES, MAX_RETAINED_BYTES = 2000, 1 << 20
 
 #: States of messages in the queues of a RETAINED record: waiting, or acknowledged by a consumer.
@@ -53,7 +53,7 @@ class RetainedPart(NamedTuple):
     """The contents of one RETAINED record: messages, and the queues that they entered."""
 
     messages: list[Message]
-    #: queue and consumer, and the indexes in ``messages`` of the messages that entered the queue; None: all messages
+    #: by queue and consumer: indexes in ``messages`` of the messages that entered the queue; None: all
     entries: list[tuple[Entries, array[int] | None]]
 
 
@@ -65,7 +65,7 @@ def retained_parts(found: Sequence[Entries]) -> Iterator[RetainedPart]:
         for some in _slices(messages):
             yield RetainedPart(some, [(entries, None)])
         return
-    places: dict[Message, int] = {}  # indexes in the record: a message that enters several queues has one
+    places: dict[Message, int] = {}  # index of each message in the record, which has it once
     within: list[tuple[Entries, array[int] | None]] = []
     size = 0
     for entries in found:
@@ -109,7 +109,7 @@ MAX_DELIVERIES = 255
 #: Maximum number of new deliveries in a STATE or PAGE_STATE record (16 bits).
 MAX_NEW_DELIVERIES = 65535
 
-#: Maximum number of consumers that one segment can name (16 bits). Later ones are recorded as unknown.
+#: Maximum number of consumers that one segment can name (16 bits). Further ones are recorded as unknown.
 MAX_CONSUMERS = 65535
 
 
@@ -139,11 +139,11 @@ class StateChange(NamedTuple):
 
 
 class RecordEncoder:
-    """The records of one segment. A name is written before its first use, so that each segment can be read alone.
+    """Encodes the records of one segment. A name precedes its first use, so that each segment can be read alone.
 
-    ``at``: offset of the next record. ``parts``: encoded bytes to append. ``footer``: index of the records, with those
-    of an earlier run. ``consumers``: number of consumers that the earlier run named. The records between `open` and
-    `close` become one TRANSACTION record.
+    ``at``: offset of the next record. ``parts``: encoded bytes to append. ``footer``: index of all records, also of an
+    earlier run. ``consumers``: number of consumers that an earlier run named. The records between `open` and `close`
+    become one TRANSACTION record.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class RecordEncoder:
         self._last_consumer = consumers
         self.parts: list[bytes] = []
         self._inner: list[bytes] | None = None
-        # values of the message before, set by `_prepare`
+        # values for the previous message, set by `_prepare`
         self._traits: Traits | None = None
         self._queue: QueueBase | None = None
         self._address: AddressBase | None = None
@@ -169,7 +169,7 @@ class RecordEncoder:
     # ---- records
 
     def add(self, payload: bytes, scope: int = 0) -> None:
-        """Add a record with this payload. ``scope``: only these readers use it (`record.SCOPED`); 0: all readers."""
+        """Add a record with this payload. ``scope``: the only readers that use it (`record.SCOPED`); 0: all readers."""
         if scope:
             payload = scoped(payload, scope)
         if self._inner is not None:
@@ -183,7 +183,7 @@ class RecordEncoder:
         self.parts.append(framed(payload))
 
     def message(self, message: Message, ref: Reference) -> None:
-        """Add a message that one queue holds, and its state there. The most frequent record, so this is hot code."""
+        """Add a message that one queue holds, and its state there. This is hot code: the most frequent record."""
         traits, deliveries = message.traits, ref.deliveries
         if (
             (
@@ -218,7 +218,7 @@ class RecordEncoder:
         self._add_message(message, head)
 
     def _prepare(self, message: Message, queue: QueueBase) -> bool:
-        """Cache the record parts that traits and queue determine. Returns False if the segment lacks a name."""
+        """Cache the parts of a record that depend on traits and queue. Returns False if the segment lacks a name."""
         address, ids = message.address.number, self._queues.get(queue.number)
         if ids is None or address not in self._addresses:
             return False
@@ -230,7 +230,7 @@ class RecordEncoder:
         return True
 
     def message_in_queues(self, message: Message, refs: list[Reference]) -> None:
-        """Add a message that several queues hold: one record with the numbers of the queues if the states are equal."""
+        """Add a message that several queues hold. If the states are equal, one record has the numbers of all queues."""
         queues, deliveries, ids = self._queues, refs[0].deliveries, []
         address = message.address.number
         if address in self._addresses and deliveries <= MAX_DELIVERIES:
@@ -272,9 +272,9 @@ class RecordEncoder:
     ) -> None:
         """Add a message, and its state in each of its queues.
 
-        ``changes``: those without a record. ``logged``: for a message that has a record, the deliveries of each
-        reference that were logged. References that it lacks are new: the message enters their queues at ``time``
-        (epoch ms).
+        ``changes``: changes of the state that have no record. ``logged``: None, or for a message that has a record the
+        number of logged deliveries by reference; a reference that is not in it is new, and its message enters the queue
+        at ``time`` (epoch ms).
         """
         address = self.name_address(message.address)
         ids = b"".join([self._queues.get(ref.queue.number) or self.name_queue(ref.queue) for ref in refs])
@@ -303,7 +303,7 @@ class RecordEncoder:
             self.close()
 
     def retained(self, part: RetainedPart, now: int) -> None:
-        """Add a RETAINED record of messages that recovery does not restore. ``now``: epoch ms."""
+        """Add a RETAINED record: messages that recovery does not restore. ``now``: epoch ms."""
         messages = part.messages
         numbers = array("Q", [message.number for message in messages])
         times = array("Q", [message.timestamp for message in messages])
@@ -363,7 +363,7 @@ class RecordEncoder:
         return b"".join(packed)
 
     def change(self, change: StateChange, scope: int = 0) -> None:
-        """Add a change of a message in a queue. Its deliveries have records already."""
+        """Add a change of a message in a queue. It adds no deliveries: each delivery has a record already."""
         self.name_queue(change.ref.queue)
         self.add(_state(change.ref, change.cause, 0, change.state, change.time), scope)
 
@@ -374,7 +374,7 @@ class RecordEncoder:
         self._inner = []
 
     def close(self, number: int = 0) -> None:
-        """End the transaction. ``number``: its number in the messages of pages, 0 if there are none."""
+        """End the transaction. ``number``: its number in messages of pages, 0 if pages have none of its messages."""
         inner, self._inner = self._inner or [], None
         if number or len(inner) > 1:
             parts = [TRANSACTION.pack(Kind.TRANSACTION, 0, 0, len(inner), number)]
@@ -388,8 +388,7 @@ class RecordEncoder:
 
     def name_queue(self, queue: QueueBase, *, alone: bool = False) -> bytes:
         """Write the name of a queue and its address if this segment lacks them. Returns the packed id of the queue.
-
-        ``alone``: without the address, for files whose other records have it.
+        ``alone``: without the address, for a file whose other records have the address.
         """
         packed = self._queues.get(queue.number)
         if packed is None:
@@ -401,7 +400,7 @@ class RecordEncoder:
         return packed
 
     def name_consumer(self, name: str) -> int:
-        """Write the name of a consumer if the segment lacks it. Returns its number; 0: no name, or too many of them."""
+        """Write the name of a consumer if the segment lacks it. Returns its number; 0: no name, or too many names."""
         number = self._consumers.get(name, 0)
         if name and not number and self._last_consumer < MAX_CONSUMERS:
             number = self._consumers[name] = self._last_consumer = self._last_consumer + 1
@@ -409,7 +408,7 @@ class RecordEncoder:
         return number
 
     def name_address(self, address: AddressBase) -> int:
-        """Write the name of an address if this segment lacks it. Returns its id, a new one if it has none."""
+        """Write the name of an address if this segment lacks it. Returns the id of the address, maybe a new one."""
         if not address.number:
             address.number = next(self._next_address)
         number = address.number
@@ -429,7 +428,7 @@ def _due(ref: Reference) -> int:
 
 
 def _due_when_sent(refs: list[Reference], happened: dict[Reference, list[StateChange]]) -> int:
-    """Return the due time that a message was sent with (0: none), and drop its changes: the MESSAGE record has it."""
+    """Return the due time at the SEND of a message (0: none). Drops its changes: the MESSAGE record has the time."""
     firsts = [
         changes[0].state.due
         for changes in happened.values()
@@ -450,9 +449,8 @@ def _due_when_sent(refs: list[Reference], happened: dict[Reference, list[StateCh
 def _states(
     ref: Reference, changes: Iterable[StateChange], state: MessageState, known: int, time: int
 ) -> Iterator[bytes]:
-    """Yield the STATE records that follow a MESSAGE record with ``state``, for one of its queues.
-
-    ``known``: number of deliveries that were logged; -1: not even that the message entered the queue.
+    """Yield the STATE records that follow a MESSAGE record with ``state``, for one queue of the message. ``known``:
+    number of logged deliveries; -1: no record has logged that the message entered the queue.
     """
     if known < 0:
         known, state = 0, MessageState(0, 0, 0)
@@ -467,7 +465,7 @@ def _states(
 
 
 def _state(ref: Reference, cause: Cause, delivered: int, state: MessageState, time: int) -> bytes:
-    """Return the payload of a STATE record. ``delivered``: deliveries that no earlier record has."""
+    """Return the payload of a STATE record. ``delivered``: number of deliveries that no earlier record has."""
     deliveries, attempts, due, recurrence = state
     delivered = min(max(delivered, 0), MAX_NEW_DELIVERIES)
     number, queue = ref.message.number, ref.queue.number
@@ -497,7 +495,7 @@ def unpack_recurrence(data: bytes) -> Recurrence | None:
         raise ValueError(str(fault)) from None
 
 
-#: An event in place of a reason: a reference was delivered.
+#: In place of a `Reason`: the message was delivered.
 DELIVERY = -1
 
 #: An event: write a NUMBERS record.
@@ -508,10 +506,10 @@ TRANSACTIONS_COMPLETE = "complete"
 
 
 class Transaction:
-    """An event that begins a transaction, and again the event that ends it.
+    """An event that begins a transaction; the same object later is the event that ends it.
 
     ``number`` is 0 unless pages have messages of the transaction. ``spare``: bytes of later transactions that may be
-    merged with it. ``begun``: the encoder has begun it.
+    merged into it. ``begun``: the encoder has encoded its beginning.
     """
 
     def __init__(self, spare: int = 0) -> None:
@@ -523,8 +521,8 @@ class Transaction:
 class RecordBatch:
     """Deliveries and settlements of one turn, by queue and reason: each group becomes one record, deliveries first.
 
-    ``scope`` limits the readers (`record.SCOPED`). ``retaining``: records name the consumers too, and messages that are
-    not retained have separate records.
+    ``scope``: readers that use the records (`record.SCOPED`). If ``retaining``, records also name the consumers, and
+    messages that are not retained have separate records.
     """
 
     def __init__(self, encoder: RecordEncoder, now: int, scope: int = 0, *, retaining: bool = False) -> None:
@@ -532,15 +530,15 @@ class RecordBatch:
         self._now = now
         self._scope = scope
         self._settled: dict[tuple[QueueBase, int, ConsumerBase | None], list[int]] = {}
-        # group of the settlement before
+        # group of the previous settlement
         self._queue: QueueBase | None = None
         self._fact = 0
         self._taker: ConsumerBase | None = None
         self._numbers: list[int] = []
         self._out: dict[QueueBase, list[int]] = {}
-        self._out_queue: QueueBase | None = None  # of the delivery before
+        self._out_queue: QueueBase | None = None  # queue of the previous delivery
         self._out_numbers: list[int] = []
-        #: The batch for messages that are not retained.
+        #: The batch for the messages that are not retained.
         self._hidden = RecordBatch(encoder, now, FOR_RESTARTS) if retaining else None
 
     def went_out(self, ref: Reference) -> None:
@@ -554,7 +552,7 @@ class RecordBatch:
         self._out_numbers.append(ref.message.number)
 
     def add(self, ref: Reference, fact: int) -> None:
-        """Add a settlement. ``fact``: its `Reason`."""
+        """Add a settlement. ``fact``: its `Reason` as a number."""
         taker: ConsumerBase | None = None
         if self._hidden is not None:
             if ref.message.traits.retained == NOWHERE:

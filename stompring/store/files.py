@@ -25,8 +25,8 @@ class Files:
     `write`, which needs `sync`, and except in a batch.
     """
 
-    #: Whether changes are stored on other machines first. The store then leaves all writes to the disk thread, because
-    #: they are slow, and does not write zeros ahead of records.
+    #: Whether changes are stored on other machines first, which is slow. The store then leaves all writes to the disk
+    #: thread, and writes no zeros ahead of records.
     replicated = False
 
     #: Seconds until the store retries a batch or a file task that failed.
@@ -41,8 +41,8 @@ class Files:
     def flush(self) -> None:
         """End the batch and store its buffered changes.
 
-        If it raises, the caller repeats the writes in another batch. It does not repeat other changes whose calls
-        returned: the implementation stores those before the next batch.
+        If it raises, the caller writes the same bytes again in another batch. The caller does not repeat other changes
+        whose calls have returned: the implementation stores those before the next batch.
         """
 
     def open(self, path: Path) -> int:
@@ -62,12 +62,12 @@ class Files:
             self.sync_directory(path.parent)
         except OSError:
             os.close(descriptor)
-            os.unlink(path)  # else a retry would find the file, and not sync its directory
+            os.unlink(path)  # so that a retry creates the file, and syncs its directory
             raise
         return descriptor
 
     def write(self, descriptor: int, data: bytes | memoryview, at: int) -> int:
-        """Write bytes at position ``at``, maybe not all: returns their number. A gap before ``at`` reads as zeros."""
+        """Write bytes at ``at``, maybe not all: returns the number of them. A gap before ``at`` reads as zeros."""
         return os.pwrite(descriptor, data, at)
 
     def write_all(self, descriptor: int, data: bytes | memoryview, at: int) -> None:
@@ -139,7 +139,7 @@ class Files:
         self.sync_directory(path.parent)
 
     def sync_directory(self, path: Path) -> None:
-        """Make created, renamed and deleted names in a directory survive a crash of the machine."""
+        """Make the names in a directory survive a crash of the machine, as they were created, renamed and deleted."""
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def names(self, path: Path) -> list[str]:
@@ -159,9 +159,8 @@ class Files:
         return self.status(path)[0]
 
     def read(self, path: Path, start: int = 0, stop: int = -1) -> bytes:
-        """Return bytes ``start`` to ``stop``, which is exclusive (-1: to the end). Raises `FileNotFoundError`.
-
-        Returns fewer bytes if the file is shorter.
+        """Return the bytes from ``start`` to before ``stop`` (-1: to the end). Raises `FileNotFoundError`. Returns
+        fewer bytes if the file is shorter.
         """
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -181,7 +180,7 @@ class Files:
         self.rename(draft, path)
 
 
-#: Maximum number of open files in `OpenFiles`. More addresses than that seldom page at once.
+#: Maximum number of open files in `OpenFiles`. More addresses seldom page at the same time.
 OPEN_FILES = 64
 
 
@@ -219,12 +218,12 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def read_range(descriptor: int, start: int, stop: int) -> bytes:
-    """Return bytes ``start`` to ``stop`` (exclusive) of an open file, fewer if the file is shorter."""
+    """Return the bytes of an open file from ``start`` to before ``stop``, fewer if the file is shorter."""
     parts: list[bytes] = []
     while start < stop and (part := os.pread(descriptor, stop - start, start)):
         parts.append(part)
         start += len(part)
-    return b"".join(parts)  # does not copy a single part
+    return b"".join(parts)  # avoids a copy of a single part
 
 
 def free_name(files: Files, path: Path, ending: str) -> Path:

@@ -1,7 +1,7 @@
 """Inspection: reads the live contents of a data directory, also while a broker writes to it, and changes nothing.
 
-An open file stays readable when the broker deletes it. The snapshot opens pages before the journal: it then has all
-records about these pages, and finds a message that moves between files at least once.
+An open file stays readable when the broker deletes it. The snapshot opens pages before the journal: the journal then
+has all records about these pages, and a message that moves between the files is found at least once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ MAX_ATTEMPTS = 50
 
 
 class DataFile:
-    """An open file. ``size``: its bytes when it was opened; `read` ignores later ones. ``opened`` closes the file."""
+    """An open file. ``size``: its bytes when opened; `read` ignores later ones. ``opened`` closes the file."""
 
     def __init__(self, path: Path, number: int, opened: ExitStack[None]) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class DataFile:
         self.size = os.fstat(self._descriptor).st_size
 
     def read(self, start: int = 0, stop: int = -1) -> bytes:
-        """Return bytes ``start`` to ``stop`` (exclusive), fewer if the file is shorter. Raises `StoreError`."""
+        """Return the bytes from ``start`` to before ``stop``, fewer if the file is shorter. Raises `StoreError`."""
         stop = self.size if stop < 0 else min(stop, self.size)
         try:
             return read_range(self._descriptor, start, stop)
@@ -104,7 +104,7 @@ class Snapshot(ExitStack[None]):
         self.strangers: list[Path] = []  # unknown files
         if not (directory.root / VERSION).is_file() and not directory.journal.is_dir():
             raise StoreError("not a stompring data directory", directory.root)
-        # all files of the directory are open at the same time
+        # the snapshot has all files of the directory open at the same time
         _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         try:
@@ -210,7 +210,7 @@ class SnapshotFiles(Files):
         return self._files[path].read(start, stop)
 
 
-#: Called with each inconsistency: file, offset, text.
+#: Called with each inconsistency: the file, an offset in it, and a text.
 Findings = Callable[[Path, int, str], None]
 
 #: Called with the number of bytes read since the last call.
@@ -222,7 +222,7 @@ class FoundMessage:
     """A message in a data directory, and its state in each of its queues."""
 
     path: Path
-    at: int  # offset of the record's payload
+    at: int  # offset of the record's payload in the file
     stored: StoredMessage
     queues: dict[int, MessageState]
 
@@ -238,8 +238,8 @@ class JournalInspection(Replay):
         super().__init__(SnapshotFiles(snapshot), snapshot.directory.journal, snapshot.identity)
         self.snapshot = snapshot
         self._findings = findings
-        self._past: set[int] = set()  # numbers of messages that existed before
-        self._reported = 0  # bytes that ``progress`` got
+        self._past: set[int] = set()  # numbers of messages that earlier records have removed
+        self._reported = 0  # bytes reported to ``progress``
         self.read(lambda done, _: progress(self._step(done)))
         for misplaced, why in self.misplaced:
             findings(misplaced.path, 0, f"not segment {misplaced.number}: {why}")
@@ -310,7 +310,7 @@ class JournalInspection(Replay):
             self._complain(at, f"consumer number {consumer} is used before its NAME record")
 
     def _check_fact(self, at: int, what: str, number: int, queue: int) -> None:
-        """Report an event of a message that the queue does not hold. Messages of deleted segments are unknown."""
+        """Report an event of a message that the queue does not hold. Messages of deleted segments are not known."""
         place = self.messages.get(number)
         if place is None:
             if number not in self._past and number >= self.segments[0].header.next_number:
@@ -357,15 +357,15 @@ class PageContents:
     file: DataFile
     _journal: JournalInspection
     _findings: Findings
-    _newest: bool  # a broker may still write to it
+    _newest: bool  # whether a broker may still write to it
     _folder: str  # name of the address in address.txt
-    _twice: bool  # another file has the same number
-    misplaced: bool = False  # not the page of its name (`Replay.misplaced_page`)
+    _twice: bool  # whether another file has the same number
+    misplaced: bool = False  # whether it is not the page of its name (`Replay.misplaced_page`)
     address: int = 0  # number of the address; 0: unknown
-    count: int = 0  # messages written to it
-    live: int = 0  # durable messages that durable queues have not settled
-    lost: int = 0  # unsettled messages that are not durable, or only in non-durable queues
-    sealed: bool = False  # it has a footer
+    count: int = 0  # number of messages written to it
+    live: int = 0  # number of durable messages that durable queues have not settled
+    lost: int = 0  # number of other unsettled messages: not durable, or only in non-durable queues
+    sealed: bool = False  # whether it has a footer
     _gone: dict[int, bytearray] = field(default_factory=dict)  # by queue: 1 for each settled position
 
     def messages(self) -> Iterator[FoundMessage]:
@@ -383,7 +383,7 @@ class PageContents:
         if self._is_misplaced(header):
             return
         if self.file.number in self._journal.removed_pages:
-            return  # the broker ended after it recorded the removal, and before it deleted the file
+            return  # a broker recorded the removal, and ended before it deleted the file
         walk = SegmentScan(data)
         starts = None if walk.footer is None else walk.footer.starts
         self.sealed = starts is not None
@@ -391,7 +391,7 @@ class PageContents:
             kind = data[begin]
             try:
                 if kind == Kind.MESSAGE:
-                    # by the footer, because damage earlier in the page changes ``count``
+                    # the footer has all indexes; after damage in the page, ``count`` is not the index
                     index = self.count if starts is None else bisect_left(starts, begin - PREFIX.size)
                     self.count = index + 1
                     held = self._buffered(index, begin, data[begin:end])
@@ -413,12 +413,12 @@ class PageContents:
                 lost = "" if self.sealed else f"; {len(data) - each.at} bytes to the end are unreadable"
                 self._complain(each.at, each.reason + lost)
             known = self._journal.pages.ends.get(self.file.number, 0)
-            if known > self.count:  # records refer to positions behind the last message
+            if known > self.count:  # records of the journal refer to positions behind the last message
                 text = f"the journal has records of {known} messages, the page has {self.count}"
                 self._complain(walk.end, text)
 
     def sparse_messages(self) -> Iterator[FoundMessage]:
-        """Yield the results of `messages`, with less memory for many pages in parallel: it reads the page twice."""
+        """Yield the same as `messages`, with less memory if many pages are open: reads the page twice."""
         places, sizes, indexes = array("Q"), array("I"), array("I")
         for held in self.messages():
             places.append(held.at)
@@ -482,7 +482,7 @@ class PageContents:
         """Return a byte for each position of the page: 1 if a queue has settled it."""
         gone = self._gone.get(queue)
         if gone is None:
-            # the maximum number of messages, from the minimum size of a record
+            # the maximum number of messages, if all records had the minimum size
             most = self.file.size // (MESSAGE.size + PREFIX.size)
             gone = self._gone[queue] = bytearray(most)
             for first, count in self._journal.pages.settled.get((queue, self.file.number), ()):
@@ -525,7 +525,7 @@ class DirectoryContents:
         seen: set[int] = set()  # numbers of pages
         self.folders: list[FolderContents] = []
         for folder in snapshot.folders:
-            # the broker may create the next page before it writes the footer of a page
+            # the broker may create the next page before it writes this page's footer
             newest = folder.pages[-2:] if snapshot.running else []
             pages = [
                 PageContents(page, journal, findings, page in newest, folder.address, page.number in seen)

@@ -2,7 +2,7 @@
 
 The journal collects events, and encodes them as records at the end of the reactor turn: a message that arrives and is
 settled in one turn needs no record. All records go to the newest segment. Segments without live records are deleted,
-the oldest first. An event is never older than its message, so that a message is never left without its events.
+the oldest first. No event is in an older segment than its message: a message never loses its events alone.
 
 The path of a durable message has four steps: `Journal.append` queues it, `Journal.gather` encodes it as a record
 (`RecordEncoder`), `WriteBatch.write` writes and syncs the record in the disk thread, and `WriteBatch.confirm` runs the
@@ -51,10 +51,10 @@ DAMAGED = ".damaged"
 
 
 class LiveRecord:
-    """A live part of the journal other than a message: a binding, duplicate ids, or the state of a queue in a page.
+    """A live part of the journal that is not a message: a binding, duplicate ids, or the state of a queue in a page.
 
-    ``segment``: the oldest segment with a record of this object that still counts. ``whole``: `encode` writes the whole
-    object, so that older records no longer count. ``gone``: `encode` writes its removal.
+    ``segment``: the oldest segment with a valid record of this object. ``whole``: `encode` writes the whole object, so
+    that older records are no longer valid. ``gone``: `encode` writes the removal of the object.
     """
 
     whole = True
@@ -97,9 +97,8 @@ class Binding(LiveRecord):
 
 
 class MessageReferences:
-    """The references of a message that several queues hold. ``left`` counts the unsettled ones.
-
-    A message with one reference has it, too, if the reference changes before the message is written.
+    """The references of a message that several queues hold. ``left`` counts the unsettled references. A message with
+    one reference also has this object if the reference changes before the message is written.
     """
 
     __slots__ = ("changes", "left", "logged", "refs")
@@ -107,8 +106,8 @@ class MessageReferences:
     def __init__(self, refs: list[Reference], logged: dict[Reference, int] | None = None) -> None:
         self.refs = refs
         self.left = len(refs)
-        self.changes: list[StateChange] = []  # before the message was written
-        #: If a record of the message lacks newer ``refs``: logged deliveries of each of the others. Else None.
+        self.changes: list[StateChange] = []  # changes before the message was written
+        #: None unless a record of the message lacks newer ``refs``: then the logged deliveries of the other references.
         self.logged = logged
 
 
@@ -118,17 +117,15 @@ LiveMessage = Reference | MessageReferences
 
 @dataclass(eq=False)
 class JournalSegment:
-    """One file of the journal, and its live records.
-
-    ``Message.segment`` is the segment with the latest record of a message. Before the message is written it is the
-    `Reference` or `MessageReferences` to write.
+    """One file of the journal, and its live records. ``Message.segment`` is the segment with the latest record of a
+    message. Before the message is written, it is the `Reference` or `MessageReferences` to write.
     """
 
     number: int
     path: Path
     stream: AppendOnlyFile | None = None  # None for a complete segment of an earlier run
     size: int = 0  # bytes
-    #: messages by number; live records and runs of references by themselves
+    #: messages by number; a live record, or a run of references, by itself
     live: dict[int | LiveRecord | ReferenceRun, LiveMessage | LiveRecord] = field(default_factory=dict)
     damaged: bool = False  # set aside by `remove`, not deleted
 
@@ -152,7 +149,7 @@ RECORD_OVERHEAD = 120
 #: Maximum records and bytes of one compaction step: about a millisecond of work.
 STEP_RECORDS, STEP_BYTES = 200, 256 * 1024
 
-#: Seconds between two compaction steps, and until the next check of a disk that is behind or fails.
+#: Seconds between two compaction steps, and between two checks of a disk that is behind or fails.
 STEP_INTERVAL, BACKLOG_INTERVAL = 0.004, 0.1
 
 #: Unwritten bytes above which the disk counts as behind.
@@ -163,22 +160,22 @@ class Compaction:
     """The compaction of one journal."""
 
     def __init__(self, journal: Journal, clock: Clock, min_files: int, percentage: int) -> None:
-        self.segments = 0  # emptied segments since the start
+        self.segments = 0  # number of segments emptied since the start
         self.rewritten = 0  # bytes written again since the start
         self.clock = clock
         self._journal = journal
         self._min_files = min_files
         self._percentage = percentage
         self._timer: Any = None
-        self._at: object = None  # the segment to empty
-        self._last = 0  # number of the newest segment when this pass over the journal began
-        self._own = 0  # segments created by compaction
-        self._known_event_segments = -1  # `_event_segments` when this pass began
+        self._at: object = None  # the segment that is being emptied
+        self._last = 0  # number of the newest segment at the beginning of this pass over the journal
+        self._own = 0  # number of segments created by compaction
+        self._known_event_segments = -1  # `_event_segments` at the beginning of this pass
         journal.on_roll = self.consider
 
     @property
     def needed(self) -> bool:
-        """Whether to empty the oldest segment."""
+        """Whether compaction should empty the oldest segment."""
         journal = self._journal
         segments = journal.segments
         if len(segments) < 2:
@@ -195,8 +192,8 @@ class Compaction:
     def _event_segments(self) -> int:
         """Number of segments created for events of the broker, not by compaction.
 
-        A new pass needs another one. Otherwise it would only rewrite the records of the previous pass, endlessly in a
-        small journal that consists mainly of bindings.
+        A new pass begins only after another such segment. Otherwise it would only rewrite the records of the previous
+        pass, endlessly in a small journal that consists mainly of bindings.
         """
         return self._journal.segments[-1].number - self._own
 
@@ -243,13 +240,13 @@ MAX_JOINED_BYTES = 64 * 1024
 #: Events encoded between two checks of `MAX_ENCODED_AT_ONCE`.
 ENCODED_AT_ONCE = 64
 
-#: Retained messages that take as long to encode as one event.
+#: Number of retained messages that take as long to encode as one event.
 RETAINED_AT_ONCE = 10
 
-#: Milliseconds until records that only retention needs are synced.
+#: Milliseconds until a sync of records that only retention needs.
 RETAINED_SYNC_INTERVAL = 1000
 
-#: Message numbers reserved ahead of use: more than a broker uses in a few minutes.
+#: Number of message numbers reserved ahead of use: more than a broker uses in a few minutes.
 MESSAGE_LEASE = 10_000_000
 
 
@@ -259,22 +256,22 @@ class Journal:
     def __init__(self, directory: Path, writer: Writer, clock: Clock, file_size: int, *, sync: bool) -> None:
         self.directory = directory
         self.writer = writer
-        self.segments: list[JournalSegment] = []  # ascending; the last is being written
-        self.bytes = 0  # of all segments
-        self.live_bytes = 0  # of live records, approximately
-        self.identity = NO_IDENTITY  # of the data directory
+        self.segments: list[JournalSegment] = []  # ascending; records go to the last one
+        self.bytes = 0  # bytes of all segments
+        self.live_bytes = 0  # approximate bytes of live records
+        self.identity = NO_IDENTITY  # identity of the data directory
         self.next_message = 1  # greater than the number of any message in the journal
         self.leased_message = 1  # message numbers below this are reserved
-        #: Called with ``leased_message`` when that reservation is on disk.
+        #: Called with ``leased_message`` when the reservation of these numbers is on disk.
         self.on_lease: Callable[[int], object] = lambda number: None
-        self.next_page = 0  # greater than any page's number; 0 until all existing pages have a record
-        self.last_segment = 0  # highest segment number that was found at the start or used since
+        self.next_page = 0  # above all numbers of pages; 0 until all existing pages have a record
+        self.last_segment = 0  # highest number of a segment, found at the start or used since
         self.next_transaction = 1
         self.complete_transaction = 1  # transactions with lower numbers are in the journal, or lost
         self.next_queue = 1  # queue numbers below this are reserved
         self.next_address = count(1)
         self.on_roll: Callable[[], object] = lambda: None
-        self.retention: Retention | None = None  # if set, settled messages are written, too
+        self.retention: Retention | None = None  # if set, settled messages are also written
         self.clock = clock
         self.file_size = file_size  # bytes at which a segment is full
         self.prefill_from = PREFILL_FROM  # offset in a segment above which zeros are written ahead of records
@@ -282,19 +279,19 @@ class Journal:
         self.unwritten: dict[object, Binding] = {}  # bindings without a record on disk, by subject
         self._pending: list[object] = []  # events to encode
         self._replaced: list[object] = []  # events with Reason.REPLACED
-        # only for retention: messages, messages acknowledged before they were written, and events of both
+        # only for retention: messages, messages acknowledged before they were written, and events of both kinds
         self._entries: list[Entries] = []
         self._taken: dict[tuple[QueueBase, ConsumerBase], Entries] = {}
         self._logged: list[tuple[Reference, int] | StateChange | LiveRecord] = []
-        self._gather_due = False  # there are events, and a call of `gather` is scheduled
-        self._syncing: Timer | None = None  # of `_sync_retained`
-        self._depth = 0  # of nested transactions
+        self._gather_due = False  # whether events wait for a scheduled call of `gather`
+        self._syncing: Timer | None = None  # timer of `_sync_retained`
+        self._depth = 0  # number of open nested transactions
         self.mark = Transaction()  # the latest transaction
-        self._gathering: Iterator[int] | None = None  # encodes events; yields their number
+        self._gathering: Iterator[int] | None = None  # encodes events, and yields their number
         self._continuing = False  # `_continue` is scheduled
         self._lease_written = 0
-        self._sync_next = False  # sync the next records whatever the settings
-        self._skipped = False  # gather after the end of the open transaction
+        self._sync_next = False  # whether to sync the next records whatever the settings
+        self._skipped = False  # whether to gather after the end of the open transaction
         self._next_page = 0
         self._encoder = RecordEncoder(0, self.next_address)
         writer.gather = self.gather
@@ -333,7 +330,7 @@ class Journal:
             self._append_again(ref)
 
     def _append_again(self, ref: Reference) -> None:
-        """Write a message again with all its references: it has a record, and entered one more queue."""
+        """Write a message again with all its references: it was written before, and has entered one more queue."""
         message = ref.message
         segment = message.segment
         assert type(segment) is JournalSegment
@@ -349,7 +346,7 @@ class Journal:
         segment = message.segment
         if type(segment) is not JournalSegment:
             if segment is ref:
-                message.segment = None  # recovery needs no record of it
+                message.segment = None  # recovery does not need the record of it
                 if self.retention is not None and message.traits.retained:
                     self._retain(ref, reason)
             elif type(segment) is MessageReferences and (
@@ -379,7 +376,7 @@ class Journal:
         return self.retention is not None and message.traits.retained != NOWHERE
 
     def _retain(self, ref: Reference, reason: Reason) -> None:
-        """Log a message, only for retention, that its one queue settled before it was written."""
+        """Log a message for retention only: its single queue has settled it before it was written."""
         taker = ref.last_rejected_by if reason is Reason.ACKNOWLEDGED else None
         if taker is not None and ref.deliveries == 1:
             entries = self._taken.get((ref.queue, taker))
@@ -403,7 +400,7 @@ class Journal:
             self._logged.append((ref, event))
 
     def log_page(self, page_state: LiveRecord) -> None:
-        """Log events of messages of a page that only retention needs, with `LiveRecord.encode_logged`."""
+        """Log events of a page's messages that only retention needs. `LiveRecord.encode_logged` encodes them."""
         self._schedule_gather()
         self._logged.append(page_state)
 
@@ -423,7 +420,7 @@ class Journal:
             self.update(change)
             return
         if type(live) is not MessageReferences:
-            # a `Reference` alone would be encoded without the change
+            # for a `Reference` alone, the change would not be encoded
             live = message.segment = MessageReferences([ref])
         live.changes.append(change)
 
@@ -441,7 +438,7 @@ class Journal:
             self.writer.require_end_of_turn()
 
     def bind(self, binding: Binding) -> None:
-        """Record a new or changed subject. Pages that name it repeat the binding while that is `unwritten`."""
+        """Record a new or changed subject. Pages that name a subject repeat the binding while that is `unwritten`."""
         if binding.segment is None:
             self.unwritten[binding.subject] = binding
         self.update(binding)
@@ -453,7 +450,7 @@ class Journal:
         self.update(binding)
 
     def forget(self, record: LiveRecord) -> None:
-        """Remove an object from the live records of its segment: none of its records counts."""
+        """Remove an object from the live records of its segment: none of its records is valid any longer."""
         segment, record.segment = record.segment, None
         if segment is not None:
             del segment.live[record]
@@ -461,8 +458,8 @@ class Journal:
     def begin_transaction(self, size: int = 0) -> None:
         """Begin a transaction: the events until `commit` take effect together. Transactions nest.
 
-        A transaction with a ``size`` (bytes) may be merged with one that ended right before it: one batch writes both,
-        and neither is confirmed yet.
+        A transaction with a ``size`` (bytes) may be merged with one that ended right before: the same batch writes
+        both, and neither is confirmed yet.
         """
         if not self._depth:
             opened, pending = self.mark, self._pending
@@ -497,12 +494,12 @@ class Journal:
         return self._depth > 0
 
     def pages_recovered(self, page: int) -> None:
-        """Note that the events include records of all pages, up to ``page``, and settle incomplete transactions."""
+        """Report that the events include records of all pages up to ``page``. Settles incomplete transactions."""
         self._next_page = page + 1
         self.update(TRANSACTIONS_COMPLETE)
 
     def number_of(self, address: AddressBase) -> int:
-        """Return the number of an address, which gets one if it has none."""
+        """Return the number of an address. Assigns one if the address has none."""
         if not address.number:
             address.number = next(self.next_address)
         return address.number
@@ -538,12 +535,12 @@ class Journal:
                 if not self._gather_due:
                     return True
                 if self._depth:
-                    self._skipped = True  # a record has whole transactions
+                    self._skipped = True  # a record must have whole transactions
                     return False
                 self._gather_due = False
                 pending, self._pending = self._pending, []
                 if self._replaced:
-                    # after all messages of the turn: a torn write must not lose both the old message and the new one
+                    # after all messages of the turn: a torn write must not lose both the former message and the new one
                     pending += self._replaced
                     self._replaced = []
                 self._gathering = self._encode(pending)
@@ -571,7 +568,7 @@ class Journal:
         pending.reverse()
         some = min(ENCODED_AT_ONCE, MAX_ENCODED_AT_ONCE)
         done = 0
-        while pending:  # `pop` frees each event at once, instead of all of them at the end
+        while pending:  # `pop` frees each event at once, not all events at the end
             if done == some:
                 yield done
                 done = 0
@@ -598,7 +595,7 @@ class Journal:
                 else:
                     batch.flush()
                     self._encode_other(event)
-            except Exception:  # a bug must not keep the other events from the journal
+            except Exception:  # so that a bug does not lose the other events
                 log.exception("journal record could not be encoded: %r", event)
         batch.flush()
         self.next_message = max(self.next_message, encoder.footer.greatest_number + 1)
@@ -633,7 +630,7 @@ class Journal:
             self._syncing = steady.call_at(steady.now + RETAINED_SYNC_INTERVAL, self._sync_retained)
 
     def _write(self, ref: Reference, batch: RecordBatch) -> None:
-        """Encode a message with `MessageReferences`. Does nothing if the message is written already, or settled."""
+        """Encode a message with `MessageReferences`. Does nothing if the message is already written or settled."""
         message = ref.message
         live = message.segment
         if type(live) is MessageReferences:
@@ -644,8 +641,8 @@ class Journal:
                 return
             refs, retains = live.refs, self._retains(message)
             if live.logged is not None:
-                batch.flush()  # events up to now precede the new record
-                if not retains:  # a later record settles logged references, so this record has them, too
+                batch.flush()  # earlier events precede the new record
+                if not retains:  # this record has logged references, too: a later record settles them
                     refs = [each for each in refs if each.state != GONE or each in live.logged]
             elif not retains:
                 refs = alive
@@ -721,8 +718,8 @@ class Journal:
     def _append_records(self, *, sync: bool = False, retained: bool = False) -> None:
         """Append encoded records to the newest segment.
 
-        ``retained``: only retention needs the records. The next batch writes them, and `_sync_retained` syncs them: a
-        power cut may lose the last second of them, the end of the process does not.
+        ``retained``: only retention needs the records. The next batch writes them, and `_sync_retained` syncs them
+        later: a power failure may lose the last second of them, the end of the process does not.
         """
         encoder = self._encoder
         data, encoder.parts = b"".join(encoder.parts), []
@@ -750,7 +747,7 @@ class Journal:
     # ---- segments
 
     def _open_segment(self, previous: int = 0) -> None:
-        """``previous``: size of the segment before in bytes, without its footer; 0: unknown."""
+        """``previous``: bytes of the previous segment without its footer; 0: unknown."""
         number = self.last_segment = self.last_segment + 1
         path = self.directory / f"{number:09d}.journal"
         self.segments.append(JournalSegment(number, path, self._open_stream(path)))
@@ -793,20 +790,20 @@ class Journal:
         self.on_roll()
 
     def drop_dead(self) -> None:
-        """Remove the oldest segments without live records, once the records that replaced theirs are on disk."""
+        """Remove the oldest segments without live records, once the records that replaced their records are on disk."""
         dead = []
         while len(self.segments) > 1 and not self.segments[0].live:
             dead.append(self.segments.pop(0))
         if not dead:
             return
-        self._encode_numbers()  # the number of the oldest segment
+        self._encode_numbers()  # writes the number of the oldest segment
         self._append_records(sync=True)
         for segment in dead:
             self.bytes -= segment.size
             self.writer.after_next_batch(partial(segment.remove, self.writer, self.retention))
 
     def compact_step(self, items: int, size: int) -> int:
-        """Write up to ``items`` live records, about ``size`` bytes, of the oldest segment again. Returns the bytes."""
+        """Write up to ``items`` live records of the oldest segment again, about ``size`` bytes. Returns the bytes."""
         if not self.gather():
             return 0
         if self._encoder.at >= self.file_size:
@@ -816,7 +813,7 @@ class Journal:
         while live and items > 0 and self._encoder.at - before < size and oldest is not self.segments[-1]:
             key, item = live.popitem()
             if isinstance(key, ReferenceRun):
-                key.references()  # adds them to ``live``
+                key.references()  # adds the references to ``live``
                 continue
             self.rewrite(key, item)
             items -= 1

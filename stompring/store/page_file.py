@@ -1,8 +1,8 @@
 """Page files: their names, their footer, and the scan of a file without a footer.
 
 The footer has one byte for each message, its *kind*: priority + 1, with `DURABLE_BIT` for a durable message and
-`SCHEDULED_BIT` for a message that was sent with a due time. A bitmap for each durable queue has the messages of the
-queue, and is left out if the queue has all messages. The footer does not list other queues.
+`SCHEDULED_BIT` for a message that was sent with a due time. For each durable queue, a bitmap has the messages of the
+queue; it is left out if the queue has all messages. The footer does not list other queues.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class PageColumns:
         self.numbers = array("Q")
         self.timestamps = array("Q")
         self.kinds = bytearray()
-        # index of the first message with these queues, and their packed ids
+        # index of the first message in a set of queues, and the packed ids of the queues
         self.memberships: list[tuple[int, bytes]] = []
-        # queues that are not durable: their messages do not outlive the broker
+        # non-durable queues, whose messages do not outlive the broker
         self.passing: set[int] = set()
         self.soonest_expiry = 0
         self.soonest_due = 0
@@ -148,7 +148,7 @@ class PageColumns:
         return masks
 
     def summary(self) -> PageSummary:
-        """Return the summary that the footer would give."""
+        """Return the summary that the footer would give of the page."""
         summary = PageSummary.of(self.footer(0))
         assert summary is not None
         return summary
@@ -156,7 +156,7 @@ class PageColumns:
 
 @dataclass(slots=True)
 class PageSummary:
-    """The contents of a page as its footer has them."""
+    """The contents of a page, as its footer describes them."""
 
     count: int
     kinds: bytes  # a kind for each message, or a single kind for all messages
@@ -169,7 +169,7 @@ class PageSummary:
 
     @classmethod
     def of(cls, footer: Footer) -> PageSummary | None:
-        """Return the summary of a page's footer, None if the page's part of the footer is malformed."""
+        """Return the summary of a page's footer, None if the part of the footer about the page is malformed."""
         count, data = len(footer.starts), footer.more
         try:
             expiry, due, transaction, queues, kinds = PAGE_FOOTER.unpack_from(data)
@@ -194,7 +194,7 @@ class PageSummary:
         return cls(count, of_all, members, expiry, due, transaction, least, greatest)
 
     def states(self, queue: int) -> bytearray:
-        """Return the states of a durable queue after a restart (see `Cursor.states`): those of its durable messages."""
+        """Return the states of a durable queue after a restart (`Cursor.states`): only its durable messages count."""
         states, mask = self.kinds.translate(_STATES), self.members[queue]
         if len(states) == 1:
             states *= self.count
@@ -216,7 +216,7 @@ _STATES = bytes(
 
 
 def pack_bits(mask: bytes | bytearray) -> bytes:
-    """Pack a mask into bits, set for bytes that are not 0; the lowest bit of the first byte is for the first byte."""
+    """Pack a mask into bits. A bit is set if its byte is not 0. The lowest bit of a byte comes first."""
     digits = mask.translate(_TO_DIGITS)[::-1]
     return int(digits or b"0", 2).to_bytes((len(mask) + 7) // 8, "little")
 
@@ -228,7 +228,7 @@ def unpack_bits(bits: bytes, count: int) -> bytes:
 
 
 def describe_loss(lost: Mapping[str, int] | None, *, more: bool = False) -> str:
-    """Describe lost messages by queue. None: unknown. ``more``: others may be lost as well."""
+    """Describe lost messages by queue; None: unknown. ``more``: further messages may be lost."""
     if lost is None:
         return "all, number unknown"
     each = ", ".join(f"{count} of queue {name}" for name, count in sorted(lost.items()))
@@ -237,7 +237,7 @@ def describe_loss(lost: Mapping[str, int] | None, *, more: bool = False) -> str:
     return each or "none"
 
 
-#: The beginnings of payloads in pages: a message with any flags and a priority, a binding, a name, a footer.
+#: Beginnings of the payloads in pages: a message with any flags and a priority, a binding, a name, a footer.
 _BEGINNING = re.compile(
     rb"\x01[\x00-\x0f][\x00-\x09]|\x09[\x01\x02]\x00\x00|\x0a[\x01\x02][\x00\x01]\x00|\x0b\x00\x00\x00",
     re.DOTALL,
@@ -248,8 +248,7 @@ _FRAME = PREFIX.size
 
 class Gap(NamedTuple):
     """Unreadable bytes between two valid records. ``before``: number of messages before them, whose indexes are known.
-
-    ``keeps_place``: a message was lost in the gap, and has the index ``before``. ``sure``: the gap is one record.
+    ``keeps_place``: a message in the gap is lost, and has the index ``before``. ``sure``: the gap is one record.
     """
 
     at: int
@@ -261,22 +260,20 @@ class Gap(NamedTuple):
 
 
 class PageScan(SegmentScan):
-    """The messages in the bytes of a page. The scan does not need the footer.
-
-    ``end``: end of the last valid record. ``tail``: why the bytes after it are unreadable, empty if there are none.
-    ``gaps``: unreadable bytes before ``end``.
+    """The messages in the bytes of a page, found without the footer. ``end``: end of the last valid record. ``tail``:
+    why the bytes after ``end`` are unreadable, empty without any. ``gaps``: unreadable bytes before ``end``.
     """
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data, min(HEADER.size, len(data)))
         self.footer = None
         self.contents = PageColumns()
-        # index of a message, and number of its transaction if it has one
+        # index and transaction of each message that was sent in a transaction
         self.transactions: list[tuple[int, int]] = []
         self.address = 0
         self.name: str | None = None  # name of the address
         self.queues: dict[int, str] = {}  # names of durable queues
-        # as in `Replay`, for addresses and queues that were new
+        # as in `Replay.bindings`, for addresses and queues that were new
         self.bindings: dict[tuple[int, int], dict[str, Any]] = {}
         self.gaps: list[Gap] = []
         self.tail = ""
@@ -302,10 +299,10 @@ class PageScan(SegmentScan):
         return len(self.data)
 
     def _gap(self, at: int, stop: int, reason: str) -> None:
-        """Add a gap between two valid records. Keeps an index for a message that may be in it."""
+        """Add a gap between two valid records. If the gap may have a message, an index is reserved for it."""
         begin = at + _FRAME
         length = PREFIX.unpack_from(self.data, at)[0]
-        # the size that the record itself has
+        # size that the damaged record itself states
         message_length = -1
         if begin + MESSAGE.size <= len(self.data):
             message_length = StoredMessage(self.data, begin).size
@@ -319,7 +316,7 @@ class PageScan(SegmentScan):
             contents.starts.append(at)
             contents.numbers.append(contents.numbers[-1] if before else 0)
             contents.timestamps.append(contents.timestamps[-1] if before else 0)
-            contents.kinds.append(0)  # a message without queues
+            contents.kinds.append(0)  # a message in no queue
             self._members(before, b"")
 
     def cut(self, gap: Gap) -> None:
@@ -387,7 +384,7 @@ class PageScan(SegmentScan):
 
 
 def transactions_at(data: bytes, starts: Iterable[int]) -> list[tuple[int, int]]:
-    """Return index and transaction of the messages at ``starts`` that were sent in a transaction."""
+    """Return index and transaction of those messages at ``starts`` that were sent in a transaction."""
     found = []
     for index, at in enumerate(starts):
         end, reason = record_end(data, at, len(data))

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def _queues_in(scan: PageScan, gap: Gap) -> tuple[int, ...]:
-    """Return the queues of a damaged durable message, as far as they are readable."""
+    """Return the queues of a durable message in a damaged record, as far as they are readable."""
     begin, data = gap.at + PREFIX.size, scan.data
     if gap.stop - begin < MESSAGE.size:
         return ()
@@ -52,12 +52,12 @@ def _queues_in(scan: PageScan, gap: Gap) -> tuple[int, ...]:
     return stored.queue_ids()
 
 
-#: Bytes of a page with its header, the name of its address, and the description of an address that was new.
+#: Bytes at the beginning of a page: its header, the name of its address, and the description of a new address.
 FRONT_BYTES = 16_384
 
 
 class PageRecovery:
-    """The page recovery of one start. The queues and addresses of the journal exist already."""
+    """The recovery of the pages at one start. The queues and addresses of the journal exist already."""
 
     def __init__(self, paging: Paging, recovery: Recovery, broker: Broker) -> None:
         replay = recovery.replay
@@ -68,13 +68,13 @@ class PageRecovery:
         self._recovery = recovery
         self._queues = recovery.queues  # durable queues by number
         self._facts = facts = PageRecords(replay.page_records)
-        # Transactions with smaller numbers are complete. Without a journal, all are.
+        # Transactions with smaller numbers are complete. Without a journal all are complete.
         self._sure_before = replay.complete_transaction if replay.segments else 1 << 64
         self._replay = replay
-        self._seen_files: set[int] = set()  # pages with a file, damaged ones included
+        self._seen_files: set[int] = set()  # numbers of pages that have a file, even a damaged one
         self.last_page = max([replay.next_page - 1, *[page for _, page in facts.segments]])
         self._found: dict[Address, tuple[list[Path], list[tuple[int, Path]]]] = {}
-        self._undescribed: set[Address] = set()  # addresses known only by their directory
+        self._undescribed: set[Address] = set()  # addresses that are known only by the name of a directory
 
     def run(self) -> None:
         """Restore all pages into `Paging.recovered`. Raises `StoreError` if the paging directory cannot be used."""
@@ -133,7 +133,7 @@ class PageRecovery:
             except OSError as fault:
                 self._seen_files.add(number)
                 if page.file is None and not twice:
-                    self._keep_file(page)  # the file stays: the next start may be able to read it
+                    self._keep_file(page)  # keep the file: the next start may be able to read it
                 self._report_all(number, path, fault.strerror or str(fault))
         if pages.empty:
             for directory in directories:
@@ -157,7 +157,7 @@ class PageRecovery:
         address = self._broker.directory.addresses.get(name)
         if address is not None:
             return address
-        # the first page of a new address describes the address
+        # the first page of a new address has the description of the address
         for _, path in files:
             for (what, number), description in self._front(path).bindings.items():
                 if what == ADDRESS and description.get("name") == name:
@@ -255,7 +255,7 @@ class PageRecovery:
         journal.next_message = max(journal.next_message, summary.greatest_number + 1)
         journal.next_queue = max(journal.next_queue, max(summary.members, default=0) + 1)
         journal.next_transaction = max(journal.next_transaction, summary.greatest_transaction + 1)
-        # messages of transactions without a commit
+        # indexes of messages whose transactions have no commit
         unsure = [
             index
             for index, transaction in transactions
@@ -266,7 +266,7 @@ class PageRecovery:
     def _not_a_page(self, page: Page, fault: str, last: bool) -> None:
         path, writer = page.path, self._paging.writer
         begun = page.bytes < HEADER.size and MAGIC.startswith(self._files.read(path)[: len(MAGIC)])
-        nobodys = page.number in self._replay.removed_pages  # the broker died before it removed the file
+        nobodys = page.number in self._replay.removed_pages  # the broker has ended before it removed the file
         if begun and (nobodys or (last and page.number not in self._facts.ends)):
             log.warning("%s: removed incomplete page file", path)
             self._give_up(page.number, lambda: writer.run_task(lambda files: files.remove(path)))
@@ -280,8 +280,8 @@ class PageRecovery:
     def _give_up(self, number: int, call: Callable[[], None]) -> None:
         """Call ``call``, which removes or renames a page file, when the journal has no live record of the file.
 
-        That is when the record of the removal is synced. A file without a record is removed before anything is written:
-        the next start could not know that it was created at the very end.
+        It has none when the record of the removal is synced. A file without a record is removed at once, before
+        anything is written: the next start could not recognise it as one that was created at the very end.
         """
         if number in self._replay.page_files:
             self._forget_file(number)
@@ -323,14 +323,14 @@ class PageRecovery:
                 if queue in queues
             }
         elif number in self._replay.removed_pages:
-            lost = {}  # all its messages were settled
+            lost = {}  # all messages of the page were settled
         self._paging.report_loss(path, reason, lost)
 
     def _page_states(self, page: Page, summary: PageSummary, unsure: list[int]) -> None:
         pages = page.pages
         pages.add(page)
         pages.bytes += page.bytes
-        removed = page.number in self._replay.removed_pages  # the broker died before it removed the file
+        removed = page.number in self._replay.removed_pages  # the broker has ended before it removed the file
         for number in () if removed else summary.members:
             states = summary.states(number)
             for first, length in self._facts.settled.get((number, page.number), ()):
@@ -339,7 +339,7 @@ class PageRecovery:
                     states[first:stop] = bytes(stop - first)
             queue = self._queues.get(number)
             if queue is None:
-                for index in unsure:  # uncommitted messages do not bring back a queue
+                for index in unsure:  # a deleted queue is not recreated for uncommitted messages
                     states[index] = 0
                 if any(states):
                     queue = self._lost_queue(page, number)
@@ -380,7 +380,7 @@ class PageRecovery:
         page_state.compress_states()
 
     def _end(self, page: Page, number: int, states: bytearray) -> None:
-        """Record that a deleted queue has nothing in a page; the record stays as long as the page."""
+        """Record that a deleted queue has no message in a page. The record stays as long as the page."""
         left = len(states) - states.count(0)
         if left and (QUEUE, number) not in self._replay.ended:
             log.warning(
@@ -395,7 +395,7 @@ class PageRecovery:
             self._recovery.adopt(ended, segment)
 
     def _lost_queue(self, page: Page, number: int) -> Queue | None:
-        """Return a queue whose definition the journal lost or never had, None if it was deleted or has no name."""
+        """Return a queue whose definition the journal has lost or never had. None if it was deleted or has no name."""
         recovery = self._recovery
         scan = PageScan(self._files.read(page.path))
         for each, name in scan.queues.items():
@@ -413,7 +413,7 @@ class PageRecovery:
     # ---- pages without a footer
 
     def _repair(self, page: Page, file: PageFileRecord, scan: PageScan, last: bool) -> None:
-        """Continue with the readable messages of a page. ``file``: its record. ``last``: it was being written."""
+        """Continue with the readable messages of a page. ``file``: its record. ``last``: the page was being written."""
         if last:
             self._cut(page, scan)
         page.starts, page.end = scan.contents.starts, scan.end
@@ -427,7 +427,7 @@ class PageRecovery:
                 lost, more = self._lost_shares(page, scan, file.shares), False
             self._paging.report_loss(page.path, "; ".join(faults), lost, more=more)
         if scan.tail and faults:
-            return  # keep the unreadable bytes after the last valid record
+            return  # keep the bytes after the last valid record, which are unreadable
         if page.bytes > scan.end and not scan.footer_begun:
             log.warning(
                 "%s: the last %d bytes of an incomplete write are truncated",
@@ -438,7 +438,7 @@ class PageRecovery:
             self._complete(page, scan)
 
     def _cut(self, page: Page, scan: PageScan) -> None:
-        """Drop everything from a gap on if no durable message follows: a crash left it in unsynced bytes."""
+        """Drop everything from a gap on if no durable message follows: a crash has left the gap in unsynced bytes."""
         if not scan.gaps:
             return
         contents = scan.contents
@@ -454,7 +454,7 @@ class PageRecovery:
                 return
 
     def _faults(self, page: Page, scan: PageScan, last: bool, known: int) -> list[str]:
-        """Return the faults of a page, without the incomplete record that a crash may leave at the end."""
+        """Return the faults of a page. An incomplete record at the end, as a crash may leave it, is not a fault."""
         count, known = len(scan.contents.kinds), max(known, self._facts.ends.get(page.number, 0))
         faults = [f"{gap.reason} at byte {gap.at}" for gap in scan.gaps]
         if known > count:
@@ -464,7 +464,7 @@ class PageRecovery:
         return faults
 
     def _lost(self, page: Page, scan: PageScan) -> dict[str, int]:
-        """Return the number of unreadable messages of each queue that had not settled them, as far as it is known."""
+        """Return for each queue the number of unreadable messages that it had not settled, as far as it is known."""
         lost: dict[str, int] = {}
         for gap in scan.gaps:
             if gap.keeps_place:
@@ -473,7 +473,7 @@ class PageRecovery:
         return lost
 
     def _lost_shares(self, page: Page, scan: PageScan, shares: Mapping[int, int]) -> dict[str, int]:
-        """Return the lost messages of each queue in a complete page: its share without settled and readable ones."""
+        """Return the lost messages of each queue in a complete page: those neither settled nor readable."""
         summary, lost = scan.contents.summary(), {}
         for number, total in shares.items():
             queue = self._queues.get(number)
@@ -496,7 +496,7 @@ class PageRecovery:
             lost[queue.name] = lost.get(queue.name, 0) + 1
 
     def _forget_uncertain(self, page: Page, scan: PageScan, lost: dict[str, int]) -> None:
-        """Drop the messages after a gap of unknown length: the journal's records may refer to other indexes there."""
+        """Drop the messages after a gap of unknown length: in the journal they may have other indexes."""
         contents, known = scan.contents, self._facts.reach.get(page.number, 0)
         first = next((gap.before for gap in scan.gaps if not gap.sure), len(contents.kinds))
         if known <= first:
@@ -508,7 +508,7 @@ class PageRecovery:
         contents.kinds[first:] = bytes(len(contents.kinds) - first)
 
     def _complete(self, page: Page, scan: PageScan) -> None:
-        """Write the footer, so that the next start does not have to read the whole page."""
+        """Write the footer, so that the next start need not read the whole page."""
         path, end, writer = page.path, scan.end, self._paging.writer
         if page.bytes > end:
             writer.run_task(

@@ -76,10 +76,10 @@ from .retention import PAGING, Retention
 from .segment import PAGE, ReadFile, pack_header, read_footer
 from .writer import AppendOnlyFile, Writer
 
-#: Bytes of a page that share a block: it has the messages that begin in them.
+#: Bytes of a page that form a block, together with the rest of a message that begins in them.
 BLOCK_BYTES = 256 * 1024
 
-#: Bytes of Python's objects in a block.
+#: Bytes of Python's objects for one block.
 OVERHEAD = 400
 
 _unpack = MESSAGE.unpack_from
@@ -97,7 +97,7 @@ class Block:
         self.page = page
         self.first = records.first
         self.stop = records.first + len(records.at)
-        self._records = records  # keeps them alive: the page has only a weak reference
+        self._records = records  # keeps the records: the page has only a weak reference
         self._at: array[int] = records.at
         self._data: bytes = records.data
         self._address = address
@@ -154,13 +154,13 @@ log = logging.getLogger(__name__)
 
 Done = Callable[[Block | None], None]
 
-#: Complete pages whose record offsets are cached, over all addresses.
+#: Maximum number of complete pages whose record offsets are cached, over all addresses.
 CACHED_PAGE_STARTS = 16
 
-#: Key in `Page.pending_reads` of the reads that wait for the record offsets of a page.
+#: Key in `Page.pending_reads` for reads that wait for the page's record offsets.
 STARTS = -1
 
-#: Retries of a failed read before its page is given up, and seconds between them.
+#: Number of retries of a failed read, after which its messages count as lost; seconds between them.
 RETRIES, RETRY_INTERVAL = 3, 1.0
 
 
@@ -175,18 +175,17 @@ class PageReader:
         self._files = files
         self.clock = clock
         self._memo = TraitsCache()
-        # complete pages with cached record offsets, by last use
+        # complete pages with cached record offsets, the least recently used first
         self._expanded: OrderedDict[Page, None] = OrderedDict()
 
     # ---- blocks
 
     def fetch(self, page: Page, index: int, done: Done) -> None:
-        """Read the block with a position. ``done`` is called later, never within; with None for an unreadable position.
-
-        Before ``done`` is called, an unreadable position is reported, and settled as lost for all queues.
+        """Read the block that contains a position. Calls ``done`` later, never within this call; with None if
+        unreadable. Before that call, an unreadable position is reported, and settled as lost for all queues.
         """
         if page.gone or index in page.unreadable:
-            if not page.gone:  # a queue may have put the position back from memory
+            if not page.gone:  # a queue may have returned an unreadable position from memory to disk
                 page.pages.lose(page, [index], page.damage or "")
             self.clock.soon(lambda: done(None))
             return
@@ -251,11 +250,11 @@ class PageReader:
         for index, done in page.pending_reads.pop(key, ()):
             if block is not None and index < block.stop and index not in page.unreadable:
                 done(block)
-            else:  # appended while the block was read, or unreadable; or only the record offsets were read
+            else:  # appended during the read, or unreadable; or only the record offsets were read
                 self.fetch(page, index, done)
 
     def _failed(self, page: Page, key: int, indexes: range, tries: int, fault: Exception) -> None:
-        """Retry the read of a block, unless its file is missing: a disk error may be temporary."""
+        """Retry the read of a block: a disk error may be temporary. A missing file is not retried."""
         missing = isinstance(fault, FileNotFoundError)
         if page.gone or missing or tries >= RETRIES:
             self._lost(page, key, range(page.count) if missing else indexes, _reason(fault))
@@ -264,7 +263,7 @@ class PageReader:
             self.clock.reactor.callLater(RETRY_INTERVAL, self._read, page, key, tries + 1)
 
     def _check(self, page: Page, key: int) -> None:
-        """Check all records of a page with a damaged record, so that the damage is reported once."""
+        """Check all records of a page that has a damaged one, so that the damage is reported once."""
         starts = page.starts
         assert starts is not None
         written = page.end if page.stream is None else page.stream.written
@@ -301,7 +300,7 @@ class PageReader:
         self._reader.run(lambda: read_starts(self._files, page.path, page.count), came)
 
     def know_starts(self, page: Page, starts: array[int]) -> None:
-        """Cache the record offsets of a complete page. Drops those of the least recently used page."""
+        """Cache the record offsets of a complete page. Drops the offsets of the least recently used page."""
         page.starts = starts
         if page.sealed:
             self._expanded[page] = None
@@ -321,9 +320,8 @@ def _reason(fault: Exception) -> str:
 def read_records(
     files: Files, path: Path, starts: array[int], split: int, rest: bytes
 ) -> tuple[bytes, list[int]]:
-    """Return the bytes of records, and the indexes in ``starts`` of damaged ones. Runs in the reader's thread.
-
-    The file has the bytes before ``split``; ``rest`` follows them.
+    """Return the bytes of records, and those indexes in ``starts`` whose records are damaged. Runs in the reading
+    thread. The file has the bytes before ``split``; ``rest`` has the bytes after that.
     """
     base = starts[0]
     data = files.read(path, base, split)
@@ -340,7 +338,7 @@ def read_records(
 
 
 def read_starts(files: Files, path: Path, count: int) -> array[int]:
-    """Return the record offsets of a complete page. Runs in the reader's thread."""
+    """Return the record offsets of a complete page. Runs in the reading thread."""
     footer = read_footer(partial(files.read, path), files.size(path))
     if footer is not None and len(footer.starts) == count:
         return footer.starts
@@ -348,7 +346,7 @@ def read_starts(files: Files, path: Path, count: int) -> array[int]:
 
 
 ZEROS = re.compile(rb"\0+")
-#: Positions that are only on disk: waiting or timed.
+#: States of positions that are only on disk: waiting or timed.
 ON_DISK = re.compile(rb"[\x01-\x0a\x0c]+")
 _LEFT_IN_MEMORY = bytes(LOADED if state == LOADED else 0 for state in range(256))
 
@@ -357,12 +355,12 @@ class PendingUpdates:
     """Changes of one queue in one page that are encoded together."""
 
     def __init__(self) -> None:
-        # by reason (with `WENT_OUT` if delivered without a record): positions, and spans from, to before
+        # by reason (plus `WENT_OUT` if delivered without a record): positions, and spans (first, after the last)
         self.settled: defaultdict[int, list[int]] = defaultdict(list)
         self.spans: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        #: Returned deliveries: index, deliveries, deliveries without a record yet, attempts, due, time.
+        #: Returned deliveries: index, deliveries, deliveries without a record yet, attempts, due time, time (epoch ms).
         self.returned: list[tuple[int, int, int, int, int, int]] = []
-        self.takers: dict[int, str] = {}  # by index: name of the consumer that acknowledged, if retained
+        self.takers: dict[int, str] = {}  # by index: name of the acknowledging consumer, if retained
 
 
 _NO_COUNTS: dict[int, tuple[int, int]] = {}
@@ -370,10 +368,10 @@ _NO_DUES: dict[int, int] = {}
 
 
 class QueuePageState(LiveRecord):
-    """The states of a page's messages in one queue (see `broker.ports.Cursor.states`), and their counts.
+    """The states of a page's messages in one queue (see `broker.ports.Cursor.states`), and counts of the states.
 
-    ``states`` may be shorter than the page: the queue does not have the positions after its end. `compress_states`
-    compresses states that were not used recently; ``states`` is empty until `expand_states`.
+    ``states`` may be shorter than the page: the queue has no positions after its end. `compress_states` compresses
+    states that were not used recently; then ``states`` is empty until `expand_states`.
     """
 
     whole = False
@@ -386,11 +384,11 @@ class QueuePageState(LiveRecord):
         self.remaining = 0
         self.loaded = 0
         self.timed = 0
-        self.levels = [0] * 10  # waiting, by priority
-        # shared while they are empty: `set_counts`, `set_due`
-        self.counts = _NO_COUNTS  # by index, if not 0: deliveries and attempts
+        self.levels = [0] * 10  # number of waiting positions by priority
+        # each is shared while it is empty, see `set_counts` and `set_due`
+        self.counts = _NO_COUNTS  # by index: deliveries and attempts, if not 0
         self.dues = _NO_DUES  # by index: due times of returned deliveries
-        self.listed = False  # in `Cursor._expanded`
+        self.listed = False  # whether it is in `Cursor._expanded`
         self.updates: PendingUpdates | None = None  # the updates that may still be extended
         self.mark: object = None  # the transaction that ``updates`` belongs to
         self.logged: PendingUpdates | None = None  # updates of messages that do not survive a restart
@@ -414,13 +412,13 @@ class QueuePageState(LiveRecord):
         self.counts[index] = (deliveries, attempts)
 
     def set_due(self, index: int, due: int) -> None:
-        """Set the due time of a position. It stays while the position is in memory: compaction may repeat it."""
+        """Set the due time of a position. It stays while the message is in memory, because compaction may repeat it."""
         if self.dues is _NO_DUES:
             self.dues = {}
         self.dues[index] = due
 
     def compress_states(self) -> None:
-        """Compress the states. Call it only for a page that is not appended to, while no position is loaded."""
+        """Compress the states. Call this only if the page is complete and no position is loaded."""
         if self.states:
             self._packed = compress(self.states, 1) if self.remaining else b""
             self.states = bytearray()
@@ -434,9 +432,8 @@ class QueuePageState(LiveRecord):
         return self.states
 
     def purge(self, reason: Reason, durable: bool, retains: bool) -> int:
-        """Settle everything that is waiting or timed. Returns the number of positions.
-
-        ``retains``: also record messages that do not survive a restart.
+        """Settle all positions that are waiting or timed. Returns their number. ``retains``: also record messages that
+        do not survive a restart.
         """
         states, settled = self.expand_states(), 0
         for match in ON_DISK.finditer(states):
@@ -462,7 +459,7 @@ class QueuePageState(LiveRecord):
     # ---- records for the journal
 
     def pending_updates(self) -> PendingUpdates:
-        """Return the updates to extend: new ones after the begin or end of a transaction."""
+        """Return the updates to extend. They are new after the beginning or end of a transaction."""
         log = self.cursor.pages.log
         updates = self.updates
         if updates is None or self.mark is not log.mark:
@@ -509,7 +506,7 @@ class QueuePageState(LiveRecord):
             encoder.add(head + pack_spans(sorted(spans)), scope)
 
     def encode_all(self, encoder: RecordEncoder) -> None:
-        """Encode all settled positions of the page, and the counts of the others."""
+        """Encode all settled positions of the page, and the counts of other positions."""
         address, queue = self._names(encoder)
         page = self.page.number
         states = decompress(self._packed) if self._packed else self.states
@@ -541,11 +538,11 @@ def by_consumer(
 
 
 def pack_spans(spans: Iterable[tuple[int, int]]) -> bytes:
-    """Encode ascending spans, from and to before, as runs of u32 first, u32 count."""
+    """Encode ascending spans (first position, position after the last) as runs of u32 first, u32 count."""
     return b"".join([RUN.pack(start, stop - start) for start, stop in spans])
 
 
-#: States of complete pages that a cursor keeps uncompressed, in addition to those with loaded messages.
+#: Number of complete pages whose states a cursor keeps uncompressed, without those that have loaded messages.
 EXPANDED_STATES = 2
 
 NEVER_DELIVERED = (0, 0)
@@ -558,7 +555,7 @@ class Cursor:
         self.pages = pages
         self.queue = queue
         self.durable = queue.durable and not queue.attributes.temporary
-        #: Record the consumers that acknowledge, and the changes of retained messages that do not survive a restart.
+        #: Whether to record consumers that acknowledge, and changes of retained messages that do not survive a restart.
         self.retaining = pages.log.retention is not None
         self.remaining = 0
         self.waiting = 0
@@ -566,8 +563,8 @@ class Cursor:
         self.levels = [0] * 10
         self.page_states: dict[AnyPage, QueuePageState] = {}  # by page
         self._order: list[QueuePageState] = []
-        self._numbers: list[int] = []  # numbers of their pages
-        self._lowest = [0] * 10  # by priority: no page with a lower number has a waiting message
+        self._numbers: list[int] = []  # page numbers of ``_order``
+        self._lowest = [0] * 10  # by priority: no page with a lower number than this has a waiting message
         self._expanded: list[QueuePageState] = []
 
     # ---- finding
@@ -695,7 +692,7 @@ class Cursor:
             updates.returned.append((index, *counts, self.pages.clock.now))
 
     def _updates(self, page_state: QueuePageState, ref: Reference) -> PendingUpdates | None:
-        """Return the updates that record a change of a loaded position, None if it is not recorded."""
+        """Return the updates for a change of a loaded position, None if the change is not recorded."""
         traits = ref.message.traits
         if self.durable and traits.durable:
             return page_state.pending_updates()
@@ -750,11 +747,11 @@ class Cursor:
         self._settled(page_state, 1)
 
     def _settled(self, page_state: QueuePageState, number: int) -> None:
-        """Count settled positions. Drops a page state without unsettled ones; may compress one without loaded ones."""
+        """Count settled positions. Drops a state without unsettled positions; may compress one without loaded ones."""
         self.remaining -= number
         page_state.remaining = left = page_state.remaining - number
         if not left:
-            # `Page.page_states` keeps it: compaction repeats the settled positions while the file exists
+            # `Page.page_states` keeps it: while the file exists, compaction repeats the settled positions
             place = bisect_left(self._numbers, page_state.page.number)
             del self._order[place], self._numbers[place]
             page_state.counts, page_state.dues = _NO_COUNTS, _NO_DUES
@@ -789,7 +786,7 @@ class Cursor:
                 yield settled
 
     def lose(self, page: Page, indexes: Sequence[int]) -> int:
-        """Kill unreadable positions that are not in memory. Returns their number."""
+        """Kill those of the unreadable positions that are not in memory. Returns their number."""
         states = self._states(page)
         count = len(states)
         lost = [index for index in indexes if index < count and states[index] not in (0, LOADED)]
@@ -824,7 +821,7 @@ class Cursor:
             self.enlist(page_state)
 
     def enlist(self, page_state: QueuePageState) -> None:
-        """Add the state of the last page, which gets its first message."""
+        """Add the state of the last page, in which the queue gets its first message."""
         self._order.append(page_state)
         self._numbers.append(page_state.page.number)
         self.pages.queue_entered(page_state.page)
@@ -857,7 +854,7 @@ class Cursor:
 
 
 class QueueRemoved(LiveRecord):
-    """The record that a deleted queue has nothing in a page."""
+    """The record that a deleted queue has no message in a page."""
 
     def __init__(self, address: int, queue: int, page: Page) -> None:
         super().__init__()
@@ -874,10 +871,10 @@ class QueueRemoved(LiveRecord):
 
 
 class PageFileRecord(LiveRecord):
-    """The record of a page file.
+    """The record of a page file in the journal.
 
-    ``shares``: number of durable messages that entered each durable queue, by queue number; None until the page is
-    complete. ``messages``: number of all messages of a complete page.
+    ``shares``: by queue number, how many durable messages of the page entered each durable queue; None until the page
+    is complete. ``messages``: number of all messages of a complete page.
     """
 
     def __init__(self, log: Journal, address: int, number: int) -> None:
@@ -899,7 +896,7 @@ class PageFileRecord(LiveRecord):
         encoder.add(head + b"".join([PAGE_SHARE.pack(*share) for share in shares.items()]))
 
 
-#: Size of the cache of a page's messages at which entries that no queue holds are first removed.
+#: Minimum number of cached messages of a page at which those that no queue holds are removed.
 SHARED_AT_LEAST = 64
 
 
@@ -926,8 +923,8 @@ class Page:
         self.path = path
         self.first_number = first_number
         self.count = 0
-        self.end = 0  # bytes before the footer
-        self.bytes = 0  # bytes of the file, with a footer of an earlier run
+        self.end = 0  # bytes of the records, without the footer
+        self.bytes = 0  # bytes of the file, including a footer of an earlier run
         self.soonest_expiry = 0
         self.soonest_due = 0
         self.contents: PageColumns | None = None  # while the page is appended to
@@ -936,21 +933,21 @@ class Page:
         self.sealed = False  # the file has a footer to read `starts` from
         self.gone = False
         self.retains = (
-            False  # all queues retain a message of it, even if the message does not survive a restart
+            False  # whether all queues retain a message of the page, even one that does not survive a restart
         )
         self.unreadable: set[int] = set()
-        self.damage: str | None = None  # reason to set the file aside instead of deleting it
-        self.page_states: dict[QueuePageState, None] = {}  # an ordered set: a deleted queue removes its own
+        self.damage: str | None = None  # reason for which the file will be set aside instead of deleted
+        self.page_states: dict[QueuePageState, None] = {}  # a set in order: a deleted queue removes its state
         self.ended: list[QueueRemoved] = []  # records of deleted queues
         self.file: PageFileRecord | None = None  # its record in the journal
         self.left = 0
         self.plan: AppendPlan | None = None  # plan of the last message
-        self.names: set[int] = set()  # queues with a NAME record in it
+        self.names: set[int] = set()  # numbers of the queues that have a NAME record in the page
         #: Records by block, while a `Block` refers to them.
         self.blocks: WeakValueDictionary[int, BlockRecords] = WeakValueDictionary()
         self.shared: dict[int, Message] = {}  # by index: messages that several queues may hold
         self._most_shared = SHARED_AT_LEAST
-        #: By block: positions that wait for it, and their callbacks. By `STARTS`: positions that wait for ``starts``.
+        #: By block, positions that wait for it, and their callbacks. By `STARTS`, positions that wait for ``starts``.
         self.pending_reads: dict[int, list[tuple[int, Done]]] = {}
 
     def keeps(self, index: int) -> bool:
@@ -967,10 +964,10 @@ class Page:
 
 
 class AppendPlan:
-    """The cursors and the encoded ids of a set of queues, prepared for messages to all of them.
+    """The cursors and the encoded ids of a set of queues, prepared for messages to exactly these queues.
 
-    ``page_states``: states in ``page``; another page needs others. ``rest``: bytes between the prologue and the tail in
-    records of messages with ``traits``.
+    ``page_states``: their states in ``page``; for another page they are prepared again. ``rest``: bytes between the
+    prologue and the tail in records of messages with ``traits``.
     """
 
     def __init__(self, cursors: list[Cursor], sync: bool) -> None:
@@ -988,7 +985,7 @@ class AppendPlan:
         self.rest = self.ids + (traits.record or encode_traits(traits))[2:]
 
     def enqueue(self, index: int, level: int, due: int, number: int = 1) -> None:
-        """Add ``number`` written messages from ``index`` on to each queue; as timed messages if ``due`` is not 0."""
+        """Add ``number`` written messages from ``index`` on to each queue: as timed messages, unless ``due`` is 0."""
         for page_state in self.page_states:
             states, cursor = page_state.states, page_state.cursor
             gap = index - len(states)
@@ -1012,7 +1009,7 @@ class AppendPlan:
             cursor.waiting += number
 
 
-#: Maximum bytes of a page file: record offsets are u32.
+#: Maximum bytes of a page file, because record offsets are u32.
 MAX_PAGE_FILE_SIZE = 1 << 31
 
 #: Maximum cached plans, one for each set of queues.
@@ -1025,7 +1022,7 @@ class Pages:
     def __init__(self, paging: Paging, address: Address, directory: Path) -> None:
         self.address = address
         self.directory = directory
-        self.directories = [directory]  # all its directories: an earlier run may have had others
+        self.directories = [directory]  # all its directories, because an earlier run may have used others
         self.paging = paging
         self.log = paging.log
         self.clock = paging.clock
@@ -1055,7 +1052,7 @@ class Pages:
 
     @property
     def messages(self) -> int:
-        """Unsettled messages of the largest queue, with which Artemis compares ``page-limit-messages``."""
+        """Unsettled messages of the queue that has the most: Artemis compares them with ``page-limit-messages``."""
         return max([cursor.remaining for cursor in self.cursors.values()], default=0)
 
     def in_order(self) -> Sequence[Page]:
@@ -1158,9 +1155,9 @@ class Pages:
         if message.expires or not self.paging.gathering or queue.ring_size >= 0:
             return False
         if queue.dispatcher.blocks & LAST_VALUE:
-            return False  # paging it replaces another message
+            return False  # a paged message replaces the former one of its key
         if queue.ready and queue.dispatcher.selector_lists:
-            return False  # this message may match the selector of a consumer that no earlier one matches
+            return False  # this message may be the first that matches the selector of a ready consumer
         cursor = self.cursors.get(queue)
         if cursor is None or queue.paged is None or not cursor.levels[message.traits.priority]:
             return False
@@ -1192,7 +1189,7 @@ class Pages:
             queue.paged.on_growth()
 
     def _extend(self, page: Page, plan: AppendPlan, messages: list[Message], traits: Traits) -> bool:
-        """Append messages of one priority. Returns False if the page has no space for all of them."""
+        """Append messages of one priority. Returns False if the page has no space for all of the messages."""
         records = self._records(plan, messages)
         data = b"".join(records)
         if page.end + len(data) > self._file_bytes:
@@ -1216,7 +1213,7 @@ class Pages:
         return True
 
     def _records(self, plan: AppendPlan, messages: list[Message]) -> list[bytes]:
-        """Encode messages, consecutive ones with the same traits together."""
+        """Encode messages as records: consecutive messages with the same traits in one step."""
         records: list[bytes] = []
         begin, address = 0, self.address.number
         while begin < len(messages):
@@ -1254,14 +1251,14 @@ class Pages:
                     self._repeat_binding(page, cursor.queue)
 
     def _repeat_binding(self, page: Page, subject: QueueBase | AddressBase) -> None:
-        """Write a binding to the page if the journal, which is written after the page, does not have it yet."""
+        """Write a binding to the page if the journal lacks it: the journal is written after the page."""
         binding = self.log.unwritten.get(subject)
         if binding is not None:
             self._write(page, framed(binding.record()))
 
     def _write(self, page: Page, data: bytes) -> None:
         assert page.stream is not None
-        page.stream.append(data, sync=False)  # a later durable message syncs it
+        page.stream.append(data, sync=False)  # synced with a later durable message
         self._add_size(page, len(data))
 
     def _add_size(self, page: Page, size: int) -> None:
@@ -1321,12 +1318,12 @@ class Pages:
                 self.retire(page)
 
     def retire(self, page: Page) -> None:
-        """Remove a page without unsettled messages. Its file is deleted when that is safe."""
+        """Remove a page without unsettled messages. Its file is deleted when no synced record needs it."""
         page.gone = True
         page.plan = None  # break the reference cycle
         contents, page.contents = page.contents, None
         if contents is not None and self.paging.retention is not None:
-            seal_page(page, contents, self.address.number)  # the retained file must be complete
+            seal_page(page, contents, self.address.number)  # a retained file must be complete
         del self._pages[bisect_left(self._pages, page.number, key=lambda each: each.number)]
         del self._by_number[page.number]
         self.bytes -= page.bytes
@@ -1339,7 +1336,7 @@ class Pages:
         self._last = None
         for page in list(self._pages):
             self.retire(page)
-        self.cursors, self._plans = {}, {}  # which refer to it
+        self.cursors, self._plans = {}, {}  # both refer to this object
 
     # ---- reading
 
@@ -1358,13 +1355,13 @@ class Pages:
 
 
 def seal_page(page: Page, contents: PageColumns, address: int) -> None:
-    """Complete a page: the next batch writes the footer, from which the record offsets can then be read again."""
+    """Complete a page: the next batch writes the footer. Record offsets can then be read from the footer."""
     stream, file, paging = page.stream, page.file, page.pages.paging
     assert stream is not None
     shares: dict[int, int] = {}
 
     def ending(read: ReadFile, size: int) -> bytes:
-        shares.update(contents.summary().durable_counts())  # in the disk thread: a page may have many queues
+        shares.update(contents.summary().durable_counts())  # in the disk thread: there may be many queues
         return contents.footer(address).ending_of(read, size)
 
     stream.close(ending)
@@ -1373,7 +1370,7 @@ def seal_page(page: Page, contents: PageColumns, address: int) -> None:
         if file is not None and not file.gone:
             file.messages, file.shares = len(contents.kinds), shares
             paging.log.update(file)
-        stream.seal = None  # it refers to all of the contents
+        stream.seal = None  # the seal refers to the contents of the page
         if not page.gone and page.damage is None:
             page.sealed = True
             paging.reads.know_starts(page, contents.starts)
@@ -1385,7 +1382,7 @@ class Paging:
     """The pages of all addresses, see `broker.address.Paging`.
 
     ``directory``: parent of the addresses' directories. ``purge``: delete the directories of addresses that stop paging
-    (``purge-page-folders``). ``reader``: thread for reads. ``sync``: False lets the operating system decide when
+    (``purge-page-folders``). ``reader``: thread for reads. ``sync``: if False, the operating system decides when
     messages reach the disk.
     """
 
@@ -1412,7 +1409,7 @@ class Paging:
         self.recovered: list[Pages] = []
         self.gathering = False
         self.gathered: list[Pages] = []
-        self.lost_messages = 0  # counted for each queue that loses the message
+        self.lost_messages = 0  # a message that several queues lose counts for each of them
         self.damaged_pages = 0
         self._of_directory: dict[Path, Pages] = {}  # pages by directory in use
 
@@ -1447,7 +1444,7 @@ class Paging:
             self.release(directory)
 
     def sweep(self, directory: Path) -> None:
-        """Delete an unused directory, unless it has a file that was set aside."""
+        """Delete a directory that is not in use, unless it has a file that was set aside."""
 
         def tidy(files: Files) -> None:
             if directory not in self._of_directory and set(files.names(directory)) <= {ADDRESS_FILE}:
@@ -1458,7 +1455,7 @@ class Paging:
     # ---- pages
 
     def remove(self, page: Page) -> None:
-        """Delete the file of a page that is no longer needed, after all records about it are synced."""
+        """Delete the file of a page without unsettled messages, after all records about the page are synced."""
         retention, directory = self.retention, page.path.parent
 
         def keep() -> None:
@@ -1475,7 +1472,7 @@ class Paging:
             elif page.damage is not None:
                 set_aside(self.writer, page.path)
             elif retention is not None:
-                self.writer.after_next_batch(keep)  # the next batch may write its end
+                self.writer.after_next_batch(keep)  # the next batch may write the end of the file
             elif page.stream is not None:
                 page.stream.delete()
             else:
@@ -1483,7 +1480,7 @@ class Paging:
             for record in (*page.page_states, *page.ended):
                 record.gone = True
                 self.log.forget(record)
-            page.page_states, page.ended = {}, []  # which refer to it
+            page.page_states, page.ended = {}, []  # both refer to the page
 
         self.reads.forget(page)
         if page.file is not None:
@@ -1505,10 +1502,8 @@ class Paging:
         more: bool = False,
         new_file: bool = True,
     ) -> None:
-        """Log and count the messages lost by damage to a page file.
-
-        ``lost``: by queue name, None if unknown. ``more``: others may be lost as well. ``new_file``: count the file as
-        damaged.
+        """Log and count messages that are lost, because a page file is damaged. ``lost``: number by queue name, None if
+        unknown. ``more``: further messages may be lost. ``new_file``: count the file as damaged.
         """
         level = logging.WARNING if lost == {} and not more else logging.ERROR
         log.log(level, "%s is damaged: %s; messages lost: %s", path, reason, describe_loss(lost, more=more))

@@ -4,8 +4,8 @@ docs/dev/store-format.md has tables of the comments above the layouts: a line ``
 after the layout has its type after its name.
 
 A record is ``length`` and CRC-32 of its payload, both u32, then the payload. All numbers are little-endian. The first
-byte of a payload is its kind. A message record has the tail of the MESSAGE frame as sent to clients, so that neither a
-write nor a read formats anything.
+byte of a payload is its kind. A message record has the tail of the MESSAGE frame as sent to clients, so that writes and
+reads need not format anything.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Kind(IntEnum):
 
 
 class Cause(IntEnum):
-    """The reason of a STATE or PAGE_STATE record."""
+    """The reason for which a STATE or PAGE_STATE record was written."""
 
-    REPEATED = 0  # no change: compaction writes the state again
+    REPEATED = 0  # nothing has changed: compaction writes the state again
     RETURNED = 1  # a delivery was returned
     SCHEDULED = 2  # a recurring message waits for its next due time
     ADDED = 3  # a message with a record entered another queue
@@ -95,7 +95,7 @@ class Cause(IntEnum):
 #: body bytes[body_length]: as it was sent
 #: end bytes[2]: NUL and a line feed
 MESSAGE = Struct("<BBBBIQQQQQIIII")
-#: lengths of block, destination, user, origin and group within the traits part
+#: bytes of block, destination, user, origin and group in the traits part
 TRAITS = Struct("<IIIII")
 #: kind
 #: reason: 0 acknowledged, 1 expired, 2 killed, 3 replaced (evicted from a ring)
@@ -254,24 +254,24 @@ NAME = Struct("<BBHI")
 #: address: that the queue is bound to
 QUEUE_ADDRESS = Struct("<BBHII")
 
-FOR_READERS, FOR_RESTARTS = 1, 2  # ``scope`` of SCOPED
+FOR_READERS, FOR_RESTARTS = 1, 2  # ``scope`` of SCOPED: the readers
 ADDRESS, QUEUE, NOTE = 1, 2, 3  # ``what`` of BINDING; the first two of NAME too
 CONSUMER = 4  # ``what`` of NAME only: its numbers are valid in one segment
-BOUND, UNBOUND = 0, 1  # ``operation`` of BINDING
-BEGUN, COMPLETE, REMOVED = 0, 1, 2  # ``operation`` of PAGE_FILE
+BOUND, UNBOUND = 0, 1  # ``operation`` of a BINDING
+BEGUN, COMPLETE, REMOVED = 0, 1, 2  # ``operation`` of a PAGE_FILE
 
 #: Flags of a message.
 DURABLE, GROUP_END = 1, 8
-#: An earlier record has the same message: a flag of the record, not of the message.
+#: A flag of the record, not of the message: an earlier record has the same message.
 COPY = 16
-#: The broker copied the message to a dead-letter address, to an expiry address, or (both flags) for a policy.
+#: Flags of a copy that the broker made: for a dead-letter address, for an expiry address; both flags: for a policy.
 DEAD_LETTER, EXPIRED = Transfer.DEAD_LETTER << 5, Transfer.EXPIRED << 5
 TRANSFERRED = DEAD_LETTER | EXPIRED
-#: Added to the reason in PAGE_SETTLED: the messages were delivered without a record of the delivery.
+#: Added to the reason in PAGE_SETTLED: no record has the delivery of these messages.
 WENT_OUT = 128
-#: In the flags of MESSAGE: the traits part ends with a byte for the queues that retain the message.
+#: In the flags of MESSAGE: the traits part ends with a byte that names the queues that retain the message.
 RETAIN = 128
-#: Values of this byte: all queues, no queue. Without it, ``retain`` is DURABLE.
+#: Values of that byte: all queues, no queue. Without the byte, ``retain`` is DURABLE.
 RETAINED_EVERYWHERE, RETAINED_NOWHERE = 1, 2
 _RETAIN_BYTES = {EVERYWHERE: RETAINED_EVERYWHERE, NOWHERE: RETAINED_NOWHERE}
 _RETAINED = {RETAINED_EVERYWHERE: EVERYWHERE, RETAINED_NOWHERE: NOWHERE}
@@ -285,14 +285,14 @@ _pack_prefix = PREFIX.pack
 
 
 def framed(payload: bytes) -> bytes:
-    """Return the record of a payload as a segment has it."""
+    """Return the record with this payload, in the form that segments have."""
     return _pack_prefix(len(payload), crc32(payload)) + payload
 
 
 def encode_traits(traits: Traits) -> bytes:
     """Encode flags and priority, then the traits part of a message record. Cached in ``traits.record``."""
     like = traits.like
-    if like is not None:  # the same record with another block, whose length follows flags and priority
+    if like is not None:  # another block, but the same record after its length
         known = like.record or encode_traits(like)
         traits.record = record = known[:2] + _LENGTH.pack(len(traits.block)) + known[2 + _LENGTH.size :]
         return record
@@ -317,9 +317,8 @@ def encode_traits(traits: Traits) -> bytes:
 def message_head(
     message: Message, address: int, queues: bytes, due: int = 0, deliveries: int = 0, transaction: int = 0
 ) -> bytes:
-    """Encode the payload of a message record without the message's tail, which ends it.
-
-    ``queues``: ids of its queues, u32 each. ``deliveries``: number of deliveries to each of them.
+    """Encode the payload of a message record without its end, which is the message's tail. ``queues``: ids of its
+    queues, u32 each. ``deliveries``: number of deliveries to each of these queues.
     """
     traits = message.traits
     record = traits.record or encode_traits(traits)
@@ -388,16 +387,16 @@ def message_records(
     return records
 
 
-#: Maximum `Traits` in one cache.
+#: Maximum number of `Traits` in one cache.
 MAX_TRAITS = 4096
 
 
 class TraitsCache:
-    """The `Traits` of messages that are read back: one object for all messages with the same headers."""
+    """The `Traits` of messages that are read from disk: one object for all messages with the same headers."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, bytes, bytes], Traits] = {}
-        self._traits: Traits | None = None  # the previous result of `recall`
+        self._traits: Traits | None = None  # result of the previous `recall`
         self._part = self._block = b""
 
     def recall(self, flags: int, priority: int, part: bytes, tail: bytes, head: int) -> Traits:
@@ -452,7 +451,7 @@ class TraitsCache:
 
 
 class StoredMessage:
-    """The fields of a message record, without parsing the rest of its payload."""
+    """The fields of a message record. The rest of its payload is not parsed."""
 
     def __init__(self, payload: bytes | memoryview, at: int = 0) -> None:
         (
@@ -506,7 +505,7 @@ def pack_name(what: int, number: int, name: str, passing: bool = False) -> bytes
 
 
 def scoped(payload: bytes, scope: int) -> bytes:
-    """Return a payload that only readers of a scope read."""
+    """Return a payload that only the readers of ``scope`` use."""
     return SCOPED.pack(Kind.SCOPED, scope, 0) + payload
 
 
@@ -588,19 +587,19 @@ def unpack_runs(data: bytes | memoryview) -> Iterable[tuple[int, int]]:
     return RUN.iter_unpack(data)
 
 
-#: head, body, queues, traits: the lengths that end the prologue
+#: numbers at the end of the prologue: bytes of head and body, number of queues, bytes of the traits part
 LENGTHS = Struct("<IIII")
 LENGTHS_AT = MESSAGE.size - LENGTHS.size
 _unpack = LENGTHS.unpack_from
-#: Minimum bytes of the payload of a message.
+#: Minimum bytes of the payload of a message record.
 LEAST_MESSAGE = MESSAGE.size + TRAITS.size + 2
 
-#: Limits of valid ids of queues and addresses, and of numbers of messages and transactions, all counted from 1.
+#: Maximum ids of queues and addresses, and maximum numbers of messages and transactions. All of them start at 1.
 GREATEST_ID, GREATEST_NUMBER = 0xFFFF_0000, 1 << 62
 
 
 def fits(data: bytes, begin: int, end: int) -> bool:
-    """Return whether the payload from ``begin`` to ``end`` is that of a message."""
+    """Return whether the payload from ``begin`` to ``end`` can be that of a message record."""
     if end - begin < LEAST_MESSAGE:
         return False
     head, body, queues, traits = _unpack(data, begin + LENGTHS_AT)

@@ -39,12 +39,12 @@ from .segment import HEADER, Fault, build_footer, record_end
 
 log = logging.getLogger(__name__)
 
-#: Bytes after a fault that are searched for a whole record.
+#: Number of bytes after a fault that are searched for a whole record.
 SEARCH_BYTES = 256 * 1024
 
 
 def _has_records(data: bytes, at: int) -> bool:
-    """Return whether a whole record begins after ``at``. If so, the fault is damage, and not an incomplete write."""
+    """Return whether a whole record begins after ``at``. If so, the fault is damage, not an incomplete write."""
     for start in range(at + 1, min(len(data) - 8, at + SEARCH_BYTES)):
         length = int.from_bytes(data[start : start + 4], "little")
         if (
@@ -62,7 +62,7 @@ PROGRESS_INTERVAL = 2000
 #: Messages restored between two progress reports.
 LOADED_AT_ONCE = 10_000
 
-#: Messages whose references are created together, when one of them is needed: less than a millisecond of work.
+#: Number of messages whose references are created together when one is needed: less than a millisecond of work.
 RUN_LENGTH = 256
 
 _ID = Struct("<I")
@@ -80,7 +80,7 @@ class StoredRun:
     _memo: TraitsCache
 
     def references(self, run: ReferenceRun) -> list[Reference]:
-        """Create the references, each in its segment. Their memory is counted already."""
+        """Create the references of a run, each in its segment. The caller has counted their memory already."""
         queue, address, segment, memo = self._queue, self._address, self._segment, self._memo
         data, live, unpack = self._data, segment.live, MESSAGE.unpack_from
         refs = []
@@ -104,7 +104,7 @@ class StoredRun:
 
 
 class Batch:
-    """Consecutive messages of one address for one queue, with the same priority."""
+    """Consecutive messages of one address for one queue, all with the same priority."""
 
     def __init__(self, queue: Queue, priority: int) -> None:
         self.queue = queue
@@ -126,7 +126,7 @@ class MessageLoader:
         self._queues = recovery.queues
         self._addresses = recovery.addresses
         self._memo = TraitsCache()
-        self._batches: dict[tuple[Queue, int], Batch] = {}  # of the current segment
+        self._batches: dict[tuple[Queue, int], Batch] = {}  # batches of the current segment
 
     def run(self) -> None:
         """Restore all messages, and count them."""
@@ -137,7 +137,7 @@ class MessageLoader:
         others = sorted(index.others, reverse=True)
         index.segments.reverse()
         while index.segments:
-            columns = index.segments.pop()  # frees a segment's bytes with the last of its messages
+            columns = index.segments.pop()  # frees the bytes of a segment after the last of its messages
             recovery.report_progress(f"restored {done} of {total} messages")
             done += len(columns.numbers)
             self._restore_segment(columns, others, eventful)
@@ -151,7 +151,7 @@ class MessageLoader:
         self._restore(number, StoredMessage(data, at), self._recovery.segments[read.number])
 
     def _restore_segment(self, columns: SegmentMessages, others: list[int], eventful: set[int]) -> None:
-        """Restore the messages of a segment. ``others``: numbers of messages outside the columns, descending."""
+        """Restore the messages of a segment. ``others``: numbers of messages outside its columns, descending."""
         self._batches = {}
         batches = [self._batch_for(kind) for kind in columns.kinds]
         addresses = [None if kind is None else self._addresses.get(kind.address) for kind in columns.kinds]
@@ -189,13 +189,13 @@ class MessageLoader:
         self._flush(columns, segment)
 
     def _batch_for(self, kind: MessageKind | None) -> Batch | None:
-        """Return the batch for messages of a kind, None if the kind needs references at once."""
+        """Return the batch for messages of a kind, None if such messages need references at once."""
         if kind is None or kind.grouped:
             return None
         queue = self._queues.get(kind.queue)
         if queue is None or kind.address not in self._addresses:
             return None
-        # the queue needs only number, priority and size of a restored message
+        # whether the queue needs only number, priority and size of a restored message
         if type(queue) is not Queue or queue.non_destructive or queue.ring_size >= 0 or queue.hooks.enqueued:
             return None
         return self._batches.setdefault((queue, kind.priority), Batch(queue, kind.priority))
@@ -268,7 +268,7 @@ class Recovery:
         self.segments: dict[int, JournalSegment] = {}  # by number
         self._reported_at = broker.clock.steady.refresh()
         self.messages = 0
-        self.orphaned = 0  # messages whose queues no longer exist
+        self.orphaned = 0  # number of messages whose queues no longer exist
         self._numbers: MessageNumbers | None = None
         self.lost_bytes = 0
         self.damaged: list[str] = []  # texts about damage, for operators
@@ -280,7 +280,7 @@ class Recovery:
         """
         began = self._broker.clock.steady.refresh()
         collecting = gc.isenabled()
-        # recovery creates no garbage, and the collector would scan a million objects again and again
+        # recovery leaves no garbage, and the collector would traverse a million objects again and again
         gc.disable()
         try:
             self.replay.read(
@@ -350,10 +350,10 @@ class Recovery:
         journal.begin(segments, self._tail_of(repaired[-1]) if repaired else None)
 
     def _without_begun(self, segments: list[ReadSegment]) -> list[ReadSegment]:
-        """Return the segments without an unreadable last one that a crash interrupted at its creation.
+        """Return the segments without an unreadable last one whose creation a crash interrupted.
 
-        The broker seals a segment after it creates the next one. If the one before the last is not sealed, the last
-        holds no confirmed record.
+        The broker seals a segment after it creates the next one. If the one before the last is not sealed, the last has
+        no confirmed record.
         """
         if not segments or segments[-1].records or not segments[-1].faults or segments[-1].sealed:
             return segments
@@ -364,19 +364,18 @@ class Recovery:
         log.warning("%s: ignored incomplete segment", last.path)
         if not short:
             self._files.rename(last.path, free_name(self._files, last.path, DAMAGED))
-        elif not others or not others[-1].sealed:  # else the next segment overwrites it
+        elif not others or not others[-1].sealed:  # else the next segment overwrites the file
             self._files.remove(last.path)
         return others
 
     def _repair_segment(self, read: ReadSegment, after: ReadSegment | None) -> None:
-        """Repair a segment. It keeps its ``faults`` if it shall be set aside when its records are rewritten.
-
-        Raises `StoreError` if a newer version wrote it, `OSError`.
+        """Repair a segment. It keeps its ``faults`` if it must be set aside once its records are rewritten. Raises
+        `StoreError` if a newer version wrote it, `OSError`.
         """
         if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
             read.faults.append(Fault(read.size, "footer missing; trailing records may be lost"))
         if not read.faults:
-            if read.zeros:  # the broker was killed: remove the prefilled zeros
+            if read.zeros:  # the broker was killed: remove the prefilled zeros at the end
                 self._files.truncate(read.path, read.size)
                 read.zeros = 0
             return
@@ -448,8 +447,8 @@ class Recovery:
     def queue_of(self, number: int, address: Address, *, wanted: bool = False) -> Queue | None:
         """Return the queue with this number in a message of ``address``, None if it was deleted.
 
-        If parts of the journal are lost, so may be the definition of the queue: then it is recreated with its name from
-        other records, so that its messages are not lost as well. ``wanted``: the queue was not deleted.
+        If parts of the journal are lost, the definition of the queue may be lost, too: it is then recreated with its
+        name from other records, so that its messages are not lost. ``wanted``: the queue was not deleted.
         """
         queue = self.queues.get(number)
         if queue is None and (wanted or self.damaged) and (QUEUE, number) not in self.replay.ended:
@@ -476,12 +475,12 @@ class Recovery:
         return queue
 
     def _rebind(self, queue: Queue) -> None:
-        """Record a restored queue and its address in the journal, which lacks one of them."""
+        """Record a restored queue and its address in the journal, which has lost one of them."""
         self._bindings.bind(queue)
         self._bindings.bind(as_address(queue.address))
 
     def address_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Address | None:
-        """Restore an address that the journal does not have from a page. Returns None if that is impossible."""
+        """Restore an address that the journal does not have, from a page. Returns None if that is impossible."""
         address = self._address_from(number, description, path)
         if address is not None:
             self._bindings.bind(address)
@@ -489,7 +488,7 @@ class Recovery:
         return address
 
     def queue_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Queue | None:
-        """Restore a queue from a page: a crash prevented the later write to the journal. Returns None if impossible."""
+        """Restore a queue from a page: a crash prevented its record in the journal. Returns None if impossible."""
         named = str(description.get("name"))
         if (QUEUE, number) in self.replay.ended or named in self._broker.directory.queues:
             return None
@@ -563,7 +562,7 @@ class Recovery:
 
     def _restore_ids(self) -> None:
         persist, journal = self._broker.configuration.persist_id_cache, self.journal
-        while self.replay.duplicate_ids:  # removed one by one, to free memory
+        while self.replay.duplicate_ids:  # removes one by one, to free memory
             number, found = self.replay.duplicate_ids.popitem()
             address = self.addresses.get(number)
             if address is not None and not address.deleted:

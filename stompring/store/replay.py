@@ -61,8 +61,8 @@ from .record import (
 )
 from .segment import FORMAT, JOURNAL, NO_IDENTITY, Fault, Header, SegmentScan
 
-#: The front of a message record, with the fields that most messages of a queue share: from its kind to its address, the
-#: number, from expiry to transaction, lengths of head and body, from the number of queues to the first queue.
+#: Front of a message record, as far as most messages of a queue share it: from the kind to the address; the number;
+#: from expiry to transaction; bytes of head and body; from the number of queues to the first queue.
 _FRONT = Struct("<8sQ8x24sII12s")
 _unpack = _FRONT.unpack_from
 #: Number of queues, bytes of traits, and the first queue.
@@ -70,17 +70,17 @@ _ROUTED = Struct("<III")
 _ZEROS = bytes(24)
 _PART_AT = MESSAGE.size + 4
 
-#: In the column of kinds: the message is settled, or has a newer record.
+#: In the column of kinds: the message is settled, or has a newer record elsewhere.
 GONE = 0
-#: Maximum kinds of one segment; messages of other kinds have an entry each.
+#: Maximum number of kinds in one segment; messages of further kinds have an entry each.
 MAX_KINDS = 10_000
 
-#: The location of a message record: its segment, the segment's bytes, and the record's offset in them.
+#: Location of a message record: its segment, the bytes of the segment, and the offset of the record in them.
 RecordLocation = tuple["ReadSegment", bytes, int]
 
 
 class MessageKind:
-    """The fields that message records share: all but number, times and the lengths of head and body."""
+    """The fields that message records share: all except number, times and the lengths of head and body."""
 
     def __init__(self, fixed: bytes, routed: bytes, part: bytes) -> None:
         self.fixed = fixed
@@ -159,7 +159,7 @@ class SegmentMessages:
     def find(self, number: int) -> int:
         """Return the index of a message in the columns, -1 if it is not in them or settled."""
         numbers, place = self.numbers, self._found + 1
-        # most messages directly follow the one found last
+        # mostly the message directly follows the one found last
         if place >= len(numbers) or numbers[place] != number:
             place = bisect_left(numbers, number)
             if place == len(numbers) or numbers[place] != number:
@@ -255,9 +255,8 @@ _QUEUES_AT = MESSAGE.size - 8
 
 @dataclass(slots=True)
 class ReadSegment:
-    """A segment that was read. ``good``: end of its last record before the first fault.
-
-    ``size`` does not count the ``zeros`` that prefill the end of the file.
+    """A segment that was read. ``good``: end of the last record before the first fault. ``size`` is without the
+    ``zeros`` that prefill the end of the file.
     """
 
     number: int
@@ -268,7 +267,7 @@ class ReadSegment:
     sealed: bool = False
     faults: list[Fault] = field(default_factory=list)
     records: int = 0
-    consumers: int = 0  # the highest number of a consumer that it names
+    consumers: int = 0  # the highest number of a consumer in its NAME records
     end: int = 0  # end of its records if it has no fault
     zeros: int = 0
 
@@ -303,12 +302,12 @@ class ReplayedIds:
 
 
 class ReplayedPageFile(NamedTuple):
-    """A page file with a record in the journal. ``shares``: None until the page is complete."""
+    """A page file that has a record in the journal. ``shares``: None until the page is complete."""
 
     segment: ReadSegment
     address: int
     messages: int
-    shares: dict[int, int] | None  # durable messages, by queue
+    shares: dict[int, int] | None  # number of durable messages by queue
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # subclasses read a journal without a broker
@@ -320,32 +319,32 @@ class Replay:
         self._files = files
         self.directory = directory
         self.identity = identity
-        # segments that do not match their names, and why
+        # segments that do not match their names, each with the reason
         self.misplaced: list[tuple[ReadSegment, str]] = []
         self.page_files: dict[int, ReplayedPageFile] = {}
         self.removed_pages: set[int] = set()
-        self.next_page = 0  # above the numbers of all pages so far
-        self.lists_pages = False  # `page_files` has all page files at the last write of the journal
+        self.next_page = 0  # above the numbers of all pages that records name
+        self.lists_pages = False  # whether `page_files` had all page files at the last write of the journal
         self.oldest_segment = 0  # 0: unknown
         self.segments: list[ReadSegment] = []
         self.messages = MessageIndex()
         self._greatest = 0  # highest number in the columns of `messages`
-        # queues that have settled a message which other queues still hold
+        # by message: queues that have settled it, while other queues still hold it
         self.gone: dict[int, set[int]] = {}
         self.states: dict[int, dict[int, MessageState]] = {}  # by message and queue
-        self.went_out: dict[int, dict[int, int]] = {}  # by message and queue: deliveries since the state
+        self.went_out: dict[int, dict[int, int]] = {}  # by message and queue: deliveries since the last state
         self.names: dict[tuple[int, int], str] = {}
         self.ended: set[tuple[int, int]] = set()  # deleted addresses, queues and values
         self.bindings: dict[tuple[int, int], tuple[ReadSegment, dict[str, Any]]] = {}
         self.duplicate_ids: dict[int, ReplayedIds] = {}  # by address
-        self.page_records: list[tuple[ReadSegment, bytes]] = []  # PAGE_… payloads, in order
+        self.page_records: list[tuple[ReadSegment, bytes]] = []  # payloads of PAGE_… records, in order
         self.transactions: set[int] = set()  # committed transactions with messages in pages
         self.complete_transaction = 1  # all transactions with smaller numbers are complete
         self.next_transaction = 1
         self.next_message = 1
         self.next_queue = 1
-        self.missing: list[int] = []  # segments
-        self.malformed: list[str] = []  # malformed records
+        self.missing: list[int] = []  # numbers of missing segments
+        self.malformed: list[str] = []  # descriptions of malformed records
         self._segment = ReadSegment(0, directory, 0, Header())
         self._kinds: dict[int, Callable[[bytes], None]] = {
             Kind.SETTLED: self._settled,
@@ -378,7 +377,7 @@ class Replay:
         self.missing = self._find_missing()
 
     def _find_missing(self) -> list[int]:
-        """Return the numbers of missing segments. A sealed last segment shows that the next one existed."""
+        """Return the numbers of missing segments. If the last segment is sealed, the next one must have existed."""
         numbers = [segment.number for segment in self.segments]
         if not numbers:
             return []
@@ -494,7 +493,7 @@ class Replay:
         _, _, _, queue, number, deliveries, attempts, due, _ = STATE.unpack_from(payload)
         if number in self.messages:
             recurrence = payload[STATE.size :]
-            unpack_recurrence(recurrence)  # to detect a malformed recurrence here
+            unpack_recurrence(recurrence)  # detects a malformed recurrence now
             state = MessageState(deliveries, attempts, due, recurrence)
             self.states.setdefault(number, {})[queue] = state
             self.went_out.get(number, {}).pop(queue, None)
@@ -583,11 +582,11 @@ class Replay:
             self.next_queue = max(self.next_queue, number + 1)
 
     def _queue_address(self, payload: bytes) -> None:
-        """Check only: the record is for readers of a single segment. BINDING has the addresses of durable queues."""
+        """Only check the record: readers of a single segment use it. BINDING has the addresses of durable queues."""
         QUEUE_ADDRESS.unpack_from(payload)
 
     def _retained(self, payload: bytes) -> None:
-        """Count the numbers of retained messages, which have no other effect on a restart."""
+        """Reserve the numbers of retained messages. They have no other effect on a restart."""
         size = 8 * RETAINED.unpack_from(payload)[3]
         numbers = unpack_numbers(payload[RETAINED.size : RETAINED.size + size])
         if 8 * len(numbers) < size:
@@ -606,7 +605,7 @@ class Replay:
         return state._replace(deliveries=state.deliveries + went_out) if went_out else state
 
     def may_have_page(self, number: int) -> bool:
-        """Return whether a page with this number may exist. Only pages created at the very end have no record."""
+        """Return whether a page with this number may exist. Only a page created at the very end may lack a record."""
         if not self.lists_pages or number in self.page_files or number in self.removed_pages:
             return True
         return number >= self.next_page
@@ -623,8 +622,8 @@ class Replay:
     ) -> str:
         """Return why a file cannot be page ``number`` of the address ``expected``, empty if it can.
 
-        ``found`` returns the name of the address in the file; called if the file's address number is not the
-        directory's. ``twice``: another file has the same number. ``sure``: all pages have records in the journal.
+        ``found`` returns the name of the address in the file; called if its address number is not that of the
+        directory. ``twice``: another file has the same number. ``sure``: all pages have records in the journal.
         """
         why = header.misplaced(number, self.identity)
         if not why and twice:
@@ -650,13 +649,13 @@ QueueInPage = tuple[int, int]  # numbers of a queue and a page
 class PageRecords:
     """The records about pages, by queue and page: runs of settled positions, and the latest counts of returned ones.
 
-    ``segments``: the oldest segment with a record that no later one repeats. By page, ``ends``: minimum number of its
-    messages; ``reach``: number of messages up to the highest index in any record.
+    ``segments``: the oldest segment with a record that no later record repeats. By page, ``ends``: minimum number of
+    its messages; ``reach``: number of messages up to the highest index in any record.
     """
 
     def __init__(self, records: Iterable[tuple[ReadSegment, bytes]]) -> None:
         self.settled: dict[QueueInPage, list[tuple[int, int]]] = {}  # runs: first, count
-        # by index: deliveries, attempts, due
+        # by index: deliveries, attempts, due time (epoch ms)
         self.states: dict[QueueInPage, dict[int, tuple[int, int, int]]] = {}
         self.segments: dict[QueueInPage, ReadSegment] = {}
         self.ends: dict[int, int] = {}
@@ -676,16 +675,16 @@ class PageRecords:
             runs = payload[PAGE_CURSOR.size if kind == Kind.PAGE_CURSOR else PAGE_SETTLED.size :]
             known = self.settled.setdefault(key, [])
             known += unpack_runs(runs)
-            end = sum(known[-1]) if runs else 0  # runs ascend within a record
+            end = sum(known[-1]) if runs else 0  # the runs of a record are in ascending order
         if kind == Kind.PAGE_CURSOR:
-            self.segments[key] = segment  # it repeats all earlier records
+            self.segments[key] = segment  # this record repeats all earlier ones
         else:
             self.segments.setdefault(key, segment)
             self.ends[page] = max(self.ends.get(page, 0), end)
         self.reach[page] = max(self.reach.get(page, 0), end)
 
     def lost_with(self, page: int, shares: Mapping[int, int]) -> dict[int, int]:
-        """Return the messages that each queue loses with a lost page. ``shares``: messages of each queue in it."""
+        """Return for each queue the number of messages that a lost page costs. ``shares``: its messages in the page."""
         left = {
             queue: count - run_length(self.settled.get((queue, page), ())) for queue, count in shares.items()
         }

@@ -1,7 +1,7 @@
 """Retention: completed journal, page and sample files are moved to ``journal-retention-directory`` instead of deleted.
 
-Files are renamed if the directory is on the same disk, else copied. They are deleted after the retention period, or
-oldest first when they exceed the storage limit.
+Files are renamed if the directory is on the same disk, else copied. The broker deletes them after the retention period,
+and the oldest first when they exceed the storage limit.
 
 Samples are the counters of queues, written every few seconds, so that traffic without journal records is visible. A
 file of samples is a segment that can be read alone: it has names before their use, all queues in its first sample, and
@@ -42,10 +42,10 @@ from .segment import HEADER, NO_IDENTITY, TRAILER, footer_offset, pack_header
 from .segment import SAMPLES as SAMPLES_SEGMENT
 from .writer import AppendOnlyFile, Writer
 
-#: Queues sampled in one time slice of the reactor: about a millisecond.
+#: Number of queues sampled in one time slice of the reactor: about a millisecond.
 QUEUES_AT_ONCE = 500
 
-#: Bytes, and milliseconds, after which a file of samples ends: readers read it as a whole.
+#: Bytes, and milliseconds, at which a file of samples ends. Readers read a whole file at once.
 MAX_FILE_BYTES, MAX_FILE_AGE = 10 * 1024 * 1024, 3_600_000
 
 
@@ -55,7 +55,7 @@ class Samples:
     def __init__(
         self, retention: Retention, broker: Broker, period: int, next_address: Iterator[int]
     ) -> None:
-        """``next_address``: numbers for addresses that have none."""
+        """``next_address`` yields numbers for addresses that have none."""
         self._retention = retention
         self._next_address = next_address
         self._broker = broker
@@ -63,7 +63,7 @@ class Samples:
         self._timer: Any = None
         self._stream: AppendOnlyFile | None = None
         self._encoder: RecordEncoder | None = None
-        self._begun = 0  # epoch ms
+        self._begun = 0  # epoch ms of the file's creation
         self._last: dict[int, bytes] = {}  # the last row of each queue in the file
         self._slices: Iterator[None] | None = None
         self._next_number = count(retention.last_samples + 1).__next__
@@ -80,7 +80,7 @@ class Samples:
         clock = self._broker.clock
         now = clock.refresh()
         self._timer = clock.steady.call_at(clock.steady.now + self._period, self.start)
-        if self._slices is None:  # else the previous sample is not complete
+        if self._slices is None:  # else the previous sample is still in progress
             self._slices = self._sample(now)
             self._go_on()
 
@@ -158,14 +158,14 @@ REPORT_INTERVAL = 60_000
 
 
 class DeletedFile(NamedTuple):
-    """A deleted file, the reason, and the names of the lakes that had not ingested all of it."""
+    """A deleted file, the reason of the deletion, and the names of the lakes that had not ingested all of it."""
 
     path: Path
     reason: str
     lakes: tuple[str, ...] = ()
 
 
-#: The result of one attempt to delete files: the files that a lake lacks, and the fault of the file `INGESTED`.
+#: Result of one attempt to delete files: the deleted files that a lake lacks, and the fault of the file `INGESTED`.
 DeletionReport = tuple[list[DeletedFile], str | None]
 
 
@@ -203,7 +203,7 @@ class LostFiles:
             self._reports.append((lost, fault))
 
     def lakes(self, files: Files) -> tuple[list[Lake], str | None]:
-        """Return the lakes that ingest the files, and why they are unknown. A fault does not prevent deletions."""
+        """Return the lakes, and why they are unknown (None: they are known). A fault does not prevent deletions."""
         path = self._directory / INGESTED
         try:
             return list(parse_ingested(files.read(path)).values()), None
@@ -215,7 +215,7 @@ class LostFiles:
             return [], f"invalid {path}: {fault}"
 
     def _lacking(self, files: Files, path: Path, lakes: list[Lake]) -> tuple[str, ...]:
-        """Return the names of the lakes that do not have all of a file."""
+        """Return the names of the lakes that have not ingested all of a file."""
         folder, number = path.parent.relative_to(self._directory).as_posix(), int(path.stem)
         end = _end(files, path) if lakes else 0
         return tuple(lake.name for lake in lakes if lake.lacks(folder, number, end))
@@ -260,7 +260,7 @@ class LostFiles:
         )
 
     def stop(self, clock: Clock) -> None:
-        """Log everything, now and in later calls of `collect`. Leaves no timer."""
+        """Log everything now, and in later calls of `collect`. Cancels the timer."""
         self._stopped = True
         cancel(self._timer)
         self.collect(clock)
@@ -282,17 +282,15 @@ class LakeBacklog(NamedTuple):
     lake: Lake
     files: int
     bytes: int
-    since: int | None  # when the oldest of these files was retained (epoch ms)
+    since: int | None  # when the oldest of these files was retained (epoch ms), None without a file
 
 
 def lake_backlogs(directory: Path, retained: Iterable[RetainedFile]) -> list[LakeBacklog]:
-    """Return the backlog of each lake. Reads files: not for the reactor. Raises `OSError`, and `ValueError`
-    if damaged.
-    """
+    """Return the backlog of each lake. Reads files: do not call this in the reactor. Raises `OSError`, `ValueError`."""
     files, known = Files(), list(retained)
     backlogs: list[LakeBacklog] = []
     for lake in read_ingested(directory).values():
-        missing: list[tuple[int, int]] = []  # when each file was retained, and its bytes
+        missing: list[tuple[int, int]] = []  # time of retention (epoch ms) and bytes of each file
         for one in known:
             folder, number = one.path.parent.relative_to(directory).as_posix(), int(one.path.stem)
             position = lake.positions.get(folder, Position(0, 0))
@@ -305,13 +303,13 @@ def lake_backlogs(directory: Path, retained: Iterable[RetainedFile]) -> list[Lak
     return backlogs
 
 
-#: Directories within the retention directory, as in the data directory. ``paging`` has a directory for each address.
+#: Directories within the retention directory, as in the data directory. ``paging`` has one for each address.
 JOURNAL, PAGING, SAMPLES = "journal", "paging", "samples"
 
 #: Names of retained files: a number and a kind.
 RETAINED_NAME = re.compile(r"(\d{9,})\.(journal|page|samples)")
 
-#: Maximum milliseconds between two checks of the period: a timer cannot be set for years.
+#: Maximum milliseconds between two checks of the retention period, because a timer cannot run for years.
 MAX_TIMER_DELAY = 3_600_000
 
 
@@ -335,10 +333,10 @@ class Retention:
         identity: bytes = NO_IDENTITY,
     ) -> None:
         self.directory = directory
-        self.identity = identity  # of the data directory whose files are retained
+        self.identity = identity  # identity of the data directory whose files are retained
         self.bytes = 0
         self.deleted = 0
-        self.last_page = 0  # the highest number of a page at the start
+        self.last_page = 0  # the highest number of a page when the broker started
         self.last_samples = 0
         self.clock = clock
         self.settings = settings
@@ -380,7 +378,7 @@ class Retention:
         self.enforce()
 
     def _identify(self, files: Files) -> None:
-        """Copy the identity of the data directory, for readers of this directory alone."""
+        """Copy the identity of the data directory into the retention directory, for readers of that alone."""
         path = self.directory / IDENTITY
         try:
             known = read_identity(files, path)
@@ -396,7 +394,7 @@ class Retention:
             )
 
     def _go_on_behind(self, files: Files) -> None:
-        """Reserve ingested numbers, even of deleted files: a lake would skip another file with such a number."""
+        """Reserve all ingested numbers, even those of deleted files: lakes would skip new files with such numbers."""
         for lake in self._lost_files.lakes(files)[0]:  # `LostFiles.delete` reports a fault
             for folder, (number, offset) in lake.positions.items():
                 last = number if offset else number - 1
@@ -408,7 +406,7 @@ class Retention:
     # ---- new files
 
     def retain(self, path: Path, size: int, folder: str = JOURNAL) -> None:
-        """Move in a segment, or a page to its folder of `PAGING`. The broker no longer needs the file."""
+        """Move in a segment, or a page to its folder of `PAGING`. The broker must not need the file any longer."""
         target = self.directory / folder / path.name
         self.writer.run_task(lambda files: files.move(path, target))
         self.add_file(target, size)
@@ -452,11 +450,11 @@ class Retention:
 
     @property
     def deleted_not_ingested(self) -> int:
-        """Number of files deleted before all lakes had ingested them, as far as it is known."""
-        self._lost_files.collect(self.clock)  # including files whose deletion failed at first
+        """Number of files that were deleted before all lakes had ingested them, as far as it is known."""
+        self._lost_files.collect(self.clock)  # also count files whose deletion failed at first
         return self._lost_files.count
 
     def stop(self) -> None:
-        """Log everything. Leaves no timer."""
+        """Log everything. Cancels the timer."""
         cancel(self._timer)
         self._lost_files.stop(self.clock)

@@ -34,8 +34,8 @@ JOURNAL, PAGE, SAMPLES = 1, 2, 3  # kinds of segments
 #: previous: in the journal: the end offset of the records in the previous segment; 0 if there is none or the offset
 #:    is unknown. In other files 0
 HEADER = Struct("<8sHHIQQQ16sIIQ")
-#: Beginning of the header in every format, and bytes of the header of format 1: a file of an older format must not
-#: count as damaged.
+#: The beginning of the header in every format, and the bytes of the header of format 1: so a file of an older format is
+#: not taken for damaged.
 _ANY_HEADER, _FIRST_SIZE = Struct("<8sHHI"), 32
 #: An unknown identity of a data directory.
 NO_IDENTITY = bytes(16)
@@ -69,7 +69,7 @@ BLOCK = 64 * 1024
 #: Bytes read at once to build a footer: whole blocks.
 READ_AT_ONCE = 16 * BLOCK
 
-#: Returns the bytes of a file from a position to before another.
+#: Returns the bytes of a file from one position to before another.
 ReadFile = Callable[[int, int], bytes | memoryview]
 
 
@@ -99,7 +99,7 @@ class Header:
     number: int = 0  # number in the name of the file
     directory: bytes = NO_IDENTITY
     address: int = 0
-    previous: int = 0  # bytes before the footer of the previous segment
+    previous: int = 0  # bytes of the previous segment without its footer
     fault: str | None = None
 
     @classmethod
@@ -141,7 +141,7 @@ def block_crcs(data: memoryview) -> list[int]:
 
 @dataclass(slots=True)
 class Footer:
-    """The contents of a sealed segment. Without messages, all numbers and timestamps are 0."""
+    """The footer of a sealed segment. Without messages, all message numbers and timestamps are 0."""
 
     starts: array[int]
     least_number: int = 0
@@ -150,8 +150,8 @@ class Footer:
     greatest_timestamp: int = 0
     addresses: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
-    size: int = 0  # bytes before the footer
-    more: bytes = field(default=b"", repr=False)  # the kind's own part, see `PAGE_FOOTER`
+    size: int = 0  # bytes of the file before the footer
+    more: bytes = field(default=b"", repr=False)  # depends on the kind, see `PAGE_FOOTER`
 
     def include(self, number: int, timestamp: int) -> None:
         """Add a message to the ranges."""
@@ -161,14 +161,14 @@ class Footer:
         self.least_timestamp = min(self.least_timestamp or timestamp, timestamp)
 
     def agrees_with(self, data: bytes) -> bool:
-        """Return whether ``data``, a whole segment, has every byte that this footer was built for."""
+        """Return whether ``data``, a whole segment, has exactly the bytes that this footer was built for."""
         starts = self.starts
         if not starts or starts[0] != HEADER.size:
             return False
         return tuple(block_crcs(memoryview(data)[: self.size])) == self.blocks
 
     def ending(self, data: bytes | memoryview) -> bytes:
-        """Return footer and trailer for ``data``, all of the file so far."""
+        """Return footer and trailer for ``data``, all bytes of the file so far."""
         view = memoryview(data)
         return self.ending_of(lambda start, stop: view[start:stop], len(view))
 
@@ -252,9 +252,8 @@ def read_footer(read: ReadFile, size: int) -> Footer | None:
 
 
 def record_end(data: bytes | memoryview, at: int, stop: int) -> tuple[int, str]:
-    """Return the end of the record at a position, and why it is unreadable: empty for a valid record.
-
-    The end is -1 if the record does not end before ``stop``.
+    """Return the end of the record at a position, and why the record is unreadable (empty for a valid record). The end
+    is -1 if the record does not end before ``stop``.
     """
     begin = at + PREFIX.size
     if begin > stop:
@@ -270,10 +269,8 @@ def record_end(data: bytes | memoryview, at: int, stop: int) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The begin of unreadable bytes in a segment.
-
-    ``incomplete``: it may be a record that was written in part, and not damage. ``unsupported``: a newer version of
-    stompring wrote the file.
+    """The beginning of unreadable bytes in a segment. ``incomplete``: maybe a record that was written only in part, not
+    damage. ``unsupported``: a newer version of stompring wrote the file.
     """
 
     at: int
@@ -282,12 +279,12 @@ class Fault:
     unsupported: bool = False
 
 
-#: Only prefilled segments end with so many zeros: the numbers at the end of a record have fewer.
+#: Only prefilled segments end with so many zeros: the numbers at the end of a record have fewer zero bytes.
 _PREFILLED_END = bytes(64)
 
 
 class SegmentScan:
-    """The records in the bytes of a segment. Iterating returns begin and end of each payload.
+    """The records in the bytes of a segment. Iterate over the scan for begin and end of each payload.
 
     After a damaged record the scan continues with the next one in the footer; without a footer it ends. ``end``: end of
     the last valid record before the first fault. ``size``: bytes of the file without the zeros that prefill a journal
@@ -302,7 +299,7 @@ class SegmentScan:
         self._prefilled = header is not None and (header.kind == JOURNAL or header.fault is not None)
         self.footer = find_footer(data)
         if self.footer is None and self._prefilled and data.endswith(b"\0"):
-            # a power failure between the footer and the truncation of the zeros
+            # a power failure came between the write of the footer and the truncation of the zeros
             shorter = data.rstrip(b"\0")
             self.footer = find_footer(shorter)
             data = shorter if self.footer is not None else data
@@ -313,14 +310,14 @@ class SegmentScan:
 
     @property
     def whole(self) -> bool:
-        """Every byte was valid (after iterating)."""
+        """Whether every byte was valid. Known only after an iteration."""
         return not self.faults
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         footer = self.footer
         if footer is None or not self._all or not footer.agrees_with(self.data):
             return self._one_by_one()
-        # valid blocks have only valid records: ten times as fast as a check of each record
+        # a valid block has only valid records: this is ten times as fast as a check of each record
         self.end = footer.size
         begins = [start + PREFIX.size for start in footer.starts]
         return zip(begins, [*footer.starts[1:], footer.size], strict=True)
@@ -333,14 +330,14 @@ class SegmentScan:
             if reason:
                 filled = self._prefilled and self.footer is None
                 if filled and not data[at:].strip(b"\0"):
-                    self.size = at  # any other byte there is from an incomplete write
+                    self.size = at  # any other byte there belongs to an incomplete write
                     return
-                # zeros follow that are not part of a record: the record may have been written in part
+                # the zeros that follow are not part of a record: the record may have been written in part
                 at = self._skip(at, reason, end < 0 or (filled and data.endswith(_PREFILLED_END)))
                 continue
             begin = at + PREFIX.size
             if data[begin] == Kind.FOOTER:
-                # the footer's trailer is missing or damaged, but the records end here
+                # the footer's trailer is missing or damaged, but all records were found
                 self._sealed_in_part(at)
                 return
             at = end
@@ -367,9 +364,8 @@ _LENGTH = Struct("<I")
 
 
 def build_footer(data: bytes) -> Footer:
-    """Return a footer with the record offsets, the ranges of message numbers and times, and the named addresses.
-
-    Malformed records only add their offset.
+    """Return a footer with the record offsets, the ranges of message numbers and timestamps, and the named addresses.
+    Of a malformed record, only the offset is used.
     """
     footer = Footer(array("I"))
     addresses = set()

@@ -29,14 +29,14 @@ from .segment import (
 
 @dataclass(slots=True)
 class QueueCounts:
-    """Messages of one queue, all of them durable: others do not outlive the broker."""
+    """Number and bytes of one queue's durable messages. Other messages do not outlive the broker."""
 
     queue: PortableQueue
     message_count: int = 0
     paged_count: int = 0
     scheduled_count: int = 0
     delivered_count: int = 0  # delivered to a consumer at least once
-    message_bytes: int = 0  # bytes of their records
+    message_bytes: int = 0  # bytes of the message records
 
     def fields(self) -> dict[str, Any]:
         """Return the counts as JSON."""
@@ -52,7 +52,7 @@ class SegmentCounts:
     bytes: int
     sealed: bool = False
     records: int = 0
-    live_messages: int = 0  # unsettled messages with their record here
+    live_messages: int = 0  # number of unsettled messages whose record is in this segment
     live_bytes: int = 0
 
 
@@ -64,9 +64,9 @@ class PagesSummary:
     address: str
     pages: int
     bytes: int
-    messages: int = 0  # in the files
+    messages: int = 0  # number of messages in the files
     live_messages: int = 0
-    volatile_messages: int = 0  # dropped by the next start: they or their queues are not durable
+    volatile_messages: int = 0  # number dropped by the next start: they or their queues are not durable
 
 
 @dataclass(slots=True)
@@ -178,7 +178,7 @@ class Finding:
 
 
 class Verification:
-    """Reads everything in a snapshot. ``findings``: inconsistencies. ``notes``: unusual files."""
+    """Reads everything in a snapshot. ``findings``: inconsistencies. ``notes``: texts about unusual files."""
 
     def __init__(self, snapshot: Snapshot, progress: Progress) -> None:
         self.findings: list[Finding] = []
@@ -291,7 +291,7 @@ class Verification:
     def _look_at_footer(self, file: DataFile) -> None:
         at = footer_offset(file.read(file.size - TRAILER.size)) if file.size > TRAILER.size else -1
         if at < 0:
-            return  # not sealed, or its damage is reported already
+            return  # the file is not sealed, or its damage was reported already
         data = file.read()
         footer = find_footer(data)
         if footer is None:
@@ -302,7 +302,7 @@ class Verification:
 
 
 def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
-    """Return wrong CRCs of blocks, and differences between footer and records, with their offsets."""
+    """Yield wrong CRCs of blocks, and differences between footer and records, each with its offset."""
     found = block_crcs(memoryview(data)[: footer.size])
     if len(found) != len(footer.blocks):
         yield footer.size, f"footer has CRCs of {len(footer.blocks)} blocks, the file has {len(found)}"
@@ -312,7 +312,7 @@ def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
     walk = SegmentScan(data)
     begins = [(begin - PREFIX.size, data[begin]) for begin, _ in walk]
     if walk.faults:
-        return  # reported already; later records cannot be compared
+        return  # this fault was reported already, and later records cannot be compared
     paged = Header.read(data[: HEADER.size]).kind == PAGE
     starts = [at for at, kind in begins if not paged or kind == Kind.MESSAGE]
     if list(footer.starts) != starts:

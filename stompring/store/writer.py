@@ -26,44 +26,44 @@ log = logging.getLogger(__name__)
 #: An action on files, such as a rename, in the disk thread.
 FileTask = Callable[["Files"], None]
 
-#: Minimum bytes of a journal segment that is prefilled. A sync after a write into zeros that are on disk already does
-#: not wait for the file system to record a new size. A small journal stays small.
+#: Minimum bytes of a journal segment at which it is prefilled with zeros: a sync after a write into zeros on disk need
+#: not wait for the file system to record a new size. A small journal is not prefilled, and stays small.
 PREFILL_FROM = 64 * 1024
 
-#: Maximum bytes of zeros written at once. Below the maximum, the file doubles.
+#: Maximum bytes of zeros written at once. A smaller file is doubled.
 MAX_PREFILL = 1024 * 1024
 
-#: Maximum bytes of a write that prefills: the sync of a larger one mostly waits for the data.
+#: Maximum bytes of a write that is followed by prefilling: the sync of a larger one mostly waits for the data.
 MAX_PREFILLED_WRITE = 64 * 1024
 
-#: The end of prefilled zeros is a multiple of this.
+#: Prefilled zeros end at a multiple of this number of bytes.
 PREFILL_BLOCK = 4096
 
 #: Maximum bytes of a batch that the reactor's thread writes.
 MAX_REACTOR_BATCH = 64 * 1024
 
-#: Maximum mean seconds of a sync for which the reactor's thread may wait.
+#: Mean seconds of a sync above which the reactor's thread does not wait for syncs.
 FAST_SYNC = 0.000_25
 
-#: Approximate number of syncs in the mean.
+#: Approximate number of syncs in that mean.
 SYNCS_OF_MEAN = 8
 
-#: Seconds of a sync after which the disk counts as slow, and milliseconds for which it does.
+#: Seconds of a sync above which the disk counts as slow, and milliseconds for which it then counts as slow.
 SLOW_SYNC = 0.010
 SLOW_DISK_INTERVAL = 1000
 
-#: Maximum seconds that a batch waits for the reactor to become idle, and batches that do not wait after such a timeout.
+#: Maximum seconds that a batch waits for an idle reactor, and number of batches that do not wait after that.
 MAX_WAIT = 0.000_5
 BUSY_BATCHES = 32
 
-#: The thread that writes a batch, see `ReactorSync.ask`.
+#: The thread that writes a batch: results of `ReactorSync.ask`.
 IN_THREAD, IN_REACTOR, LATER = 0, 1, 2
 
 _ZEROS = bytes(MAX_PREFILL + PREFILL_BLOCK)
 
 
 class BatchResult(NamedTuple):
-    """The result of one `WriteBatch.write`. ``task_fault``: why the first of ``failed_tasks`` failed."""
+    """The result of one `WriteBatch.write`. ``task_fault``: fault of the first of ``failed_tasks``."""
 
     fault: Exception | None
     task_fault: Exception | None
@@ -72,9 +72,8 @@ class BatchResult(NamedTuple):
 
 
 class WriteBatch:
-    """Writes that go to the disk together, and callbacks for their end.
-
-    ``awaited``: `Writer.when_synced` waits for this batch.
+    """Writes that go to the disk together, and callbacks for their completion. ``awaited``: `Writer.when_synced` waits
+    for this batch.
     """
 
     def __init__(self) -> None:
@@ -86,15 +85,14 @@ class WriteBatch:
     # ---- step 3, in the disk thread
 
     def write(self, tasks: list[FileTask], opened: OpenFiles) -> BatchResult:
-        """Run the file tasks, then write and sync the pages, then the journal.
-
-        A failed file task does not prevent the writes; the result has it and the tasks after it.
+        """Run the file tasks, then write and sync the pages, then the journal. If a file task fails, the writes
+        continue; the result has this task and all tasks after it.
         """
         began = perf_counter()
         fault: Exception | None = None
         task_fault: Exception | None = None
         failed: list[FileTask] = []
-        stream: AppendOnlyFile | None = None  # the file being written
+        stream: AppendOnlyFile | None = None  # the file that is being written
         opened.files.begin_batch()
         for index, task in enumerate(tasks):
             try:
@@ -112,7 +110,7 @@ class WriteBatch:
                 stream = write.stream
                 if write.parts:
                     opened.files.write_all(opened.descriptor(stream.path), b"".join(write.parts), write.at)
-            for write in pages:  # all are synced before the journal refers to them
+            for write in pages:  # all pages are synced before the journal refers to them
                 stream = write.stream
                 if write.sync:
                     opened.files.sync(opened.descriptor(stream.path))
@@ -128,9 +126,9 @@ class WriteBatch:
                     _write_zeros(opened.files, write, descriptor)
                 if write.sync:
                     opened.files.sync(descriptor)
-            for write in journal:  # seal a segment after the file of the next one exists
+            for write in journal:  # a segment is sealed after the file of the next one exists
                 stream = write.stream
-                if write.last:  # not stream.closed: the reactor may close it meanwhile, with more data
+                if write.last:  # not stream.closed: the reactor may close the file meanwhile, with more data
                     _finish(opened, write)
         except Exception as error:
             if isinstance(error, OSError) and stream is not None:
@@ -149,16 +147,16 @@ class WriteBatch:
         for call in self.callers:
             try:
                 call()
-            except Exception:  # a bug in one callback must not prevent the others
+            except Exception:  # so that a bug in one callback does not stop the others
                 log.exception("callback after a store write failed")
 
 
 def _write_zeros(files: Files, write: Write, descriptor: int) -> None:
-    """Write zeros behind a write. They are optional: an error ends the prefilling of this file."""
+    """Write zeros after a write. They are optional: after an error this file is no longer prefilled."""
     stream, end = write.stream, write.at + write.size
     stop = min(end + max(PREFILL_BLOCK, min(end, MAX_PREFILL)), stream.prefill_until)
     stop = -(-stop // PREFILL_BLOCK) * PREFILL_BLOCK
-    stream.prefilled = stop  # even if the write fails: it may have written some zeros
+    stream.prefilled = stop  # even if the write fails, because it may have written some zeros
     try:
         files.write(descriptor, memoryview(_ZEROS)[: stop - end], end)
     except OSError:
@@ -179,7 +177,7 @@ def _finish(opened: OpenFiles, write: Write) -> None:
 
 
 def _prefills(write: Write) -> bool:
-    """Return whether a write prefills: it reaches the end of the present zeros."""
+    """Return whether zeros must be written after a write: it reaches the end of the zeros that the file has."""
     stream, end = write.stream, write.at + write.size
     return (
         stream.prefilled < end < stream.prefill_until
@@ -192,22 +190,22 @@ def _prefills(write: Write) -> bool:
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # subclasses in crash tests
 class ReactorSync:
-    """Decides whether the reactor's thread writes and syncs a small batch itself instead of the disk thread.
+    """Decides whether the reactor's thread itself writes and syncs a small batch, instead of the disk thread.
 
-    That saves two thread switches, which take as long as a sync of a fast disk. The reactor's thread writes while syncs
+    That saves two thread switches, which take as long as a sync of a fast disk. The reactor's thread writes if syncs
     are fast and ``is_idle`` finds no other work for the reactor. Until then the reactor serves other connections, whose
     messages join the batch. If the reactor is not idle within `MAX_WAIT`, the disk thread writes this batch and some
-    more; after a slow sync it writes all for a while. ``seconds``: mean of the syncs.
+    more; after a slow sync it writes all batches for a while. ``seconds``: mean time of a sync.
     """
 
     def __init__(self, clock: Clock, is_idle: Callable[[], bool]) -> None:
         self._clock = clock
         self._is_idle = is_idle
-        self._until = 0  # ms of the steady clock until which the disk counts as slow
-        self._waiting_since = 0.0  # when the batch that waits for an idle reactor was due; 0 without one
-        self.busy_batches = 0  # next batches for the disk thread without a wait for an idle reactor
+        self._until = 0  # the disk counts as slow until this time (ms of the steady clock)
+        self._waiting_since = 0.0  # when the batch that waits for an idle reactor was due; 0: none waits
+        self.busy_batches = 0  # number of next batches that go to the disk thread without a wait
         self.seconds = SLOW_SYNC  # until the first syncs
-        self.count = 0  # batches written by the reactor's thread
+        self.count = 0  # number of batches written by the reactor's thread
 
     def observe(self, seconds: float) -> None:
         """Add the seconds that a batch took to be written and synced."""
@@ -217,7 +215,7 @@ class ReactorSync:
 
     @property
     def is_fast(self) -> bool:
-        """Whether the disk is fast."""
+        """Whether syncs of the disk are fast."""
         if self.seconds > FAST_SYNC:
             return False
         if self._until:
@@ -248,19 +246,17 @@ class ReactorSync:
         return LATER
 
 
-#: Returns the footer of a file, from a function that reads the file, and the file's size.
+#: Returns the footer of a file. Its parameters are a function that reads the file, and the file's size.
 Seal = Callable[[Callable[[int, int], bytes], int], bytes]
 
 
 class AppendOnlyFile:
-    """A file that `Writer` appends to. The reactor's thread calls all methods; none blocks.
+    """A file that `Writer` appends to. The reactor's thread calls all methods, none of which blocks.
 
     ``size`` counts the bytes appended, ``written`` the bytes in the file. The writer moves ``parts`` to ``flight``, and
     counts them as written when they are on disk. It writes ``journal`` files after the others of a batch, in the order
-    of their first append.
-
-    Between ``prefill_from`` and ``prefill_until`` bytes, the disk thread writes zeros ahead of the records, up to
-    ``prefilled``. It truncates them when it closes the file.
+    of their first append. Between ``prefill_from`` and ``prefill_until`` bytes, the disk thread writes zeros ahead of
+    the records; ``prefilled`` is the end of these zeros. It truncates them when it closes the file.
     """
 
     def __init__(self, writer: Writer, path: Path, size: int, journal: bool) -> None:
@@ -273,8 +269,8 @@ class AppendOnlyFile:
         self.closed = False
         self.deleted = False
         self.seal: Seal | None = None
-        self.sync = False  # sync with the next batch
-        self.unsynced = False  # written, but not synced
+        self.sync = False  # whether the next batch syncs the file
+        self.unsynced = False  # whether it has bytes that are written, but not synced
         self.prefill_from = self.prefill_until = self.prefilled = 0
         self.parts: list[bytes] = []
         self.chunks: list[bytes] = []  # earlier parts, joined by `read`
@@ -296,7 +292,7 @@ class AppendOnlyFile:
         return at
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return appended bytes that are not in the file yet: ``written`` <= ``start`` <= ``stop`` <= ``size``."""
+        """Return appended bytes that the file does not have yet: ``written`` <= ``start`` <= ``stop`` <= ``size``."""
         if self.parts:
             self.chunks.append(b"".join(self.parts))
             self.parts = []
@@ -312,9 +308,8 @@ class AppendOnlyFile:
         return b"".join(found)
 
     def close(self, seal: Seal | None = None) -> None:
-        """End the file: the next batch syncs and closes it.
-
-        ``seal`` reads the file in the disk thread and returns its footer.
+        """End the file: the next batch syncs and closes it. ``seal`` is called in the disk thread, reads the file and
+        returns its footer.
         """
         self.closed = True
         self.seal = seal
@@ -322,7 +317,7 @@ class AppendOnlyFile:
         self._writer.appended(self, True)
 
     def delete(self) -> None:
-        """Delete the file before anything else is written. The caller ensures that no record needs it."""
+        """Delete the file before any later write. The caller ensures that no record needs the file."""
         if self.deleted:
             return
         self.closed = self.deleted = True
@@ -333,7 +328,7 @@ class AppendOnlyFile:
 
 
 class Write(NamedTuple):
-    """The bytes of a batch for one file. Defined after `AppendOnlyFile`: mypyc evaluates its annotations here."""
+    """The bytes of a batch for one file. After `AppendOnlyFile`, because mypyc evaluates its annotations here."""
 
     stream: AppendOnlyFile
     at: int
@@ -343,10 +338,10 @@ class Write(NamedTuple):
     last: bool  # the last write of the file
 
 
-#: Bytes appended and not yet written above which producers of durable messages are blocked.
+#: Bytes appended and not yet written above which producers of durable messages wait.
 MAX_PENDING_BYTES = 32 * 1024 * 1024
 
-#: Attempts of a stopping broker to write everything.
+#: Number of attempts of a stopping broker to write everything.
 SHUTDOWN_ATTEMPTS = 3
 
 
@@ -370,27 +365,27 @@ class Writer:
         self.failing: str | None = None
         #: Called when writes begin to fail, and when they succeed again.
         self.on_failure: Callable[[str | None], object] = lambda fault: None
-        #: Encodes pending events before each batch; False if some are left: the batch waits for them.
+        #: Encodes pending events before each batch. Returns False if events are left: the batch then waits for them.
         self.gather: Callable[[], bool] = lambda: True
         #: Runs the callbacks of a batch.
         self.around: Callable[[Callable[[], None]], object] = lambda call: call()
-        self.draining = False  # `gather` must encode everything at once
+        self.draining = False  # whether `gather` must encode everything at once
         self.batches = 0
         self.bytes_written = 0
         self.failures = 0
-        self.disk_seconds = 0.0  # spent in writing and syncing
+        self.disk_seconds = 0.0  # seconds spent in writing and syncing
         self.reactor_sync: ReactorSync | None = None  # set if the reactor's thread may write
         self._disk = disk
         self.clock = clock
         self._delay = delay  # seconds from the first append to the write of a batch (journal-buffer-timeout)
-        # seconds for a batch with pages only (page-sync-timeout)
+        # seconds until the write of a batch that has only pages (page-sync-timeout)
         self._page_delay = delay if page_delay is None else page_delay
-        self._for_journal = False  # the next batch has data for the journal
+        self._for_journal = False  # whether the next batch has data for the journal
         #: Calls a function at the end of this turn of the reactor.
         self._round_end: Callable[[Callable[[], None]], object] = getattr(
             clock.reactor, "call_at_round_end", clock.soon
         )
-        self._open = OpenFiles(self.files)  # used by the disk thread only
+        self._open = OpenFiles(self.files)  # used only by the disk thread
         self._dirty: dict[AppendOnlyFile, None] = {}
         self._unsynced: dict[AppendOnlyFile, None] = {}
         self._tasks: list[FileTask] = []
@@ -431,7 +426,7 @@ class Writer:
             self._for_journal = True
 
     def delete(self, stream: AppendOnlyFile, forgotten: int) -> None:
-        """Delete the file of a stream. ``forgotten``: bytes that are not written yet and never will be."""
+        """Delete the file of a stream. ``forgotten``: number of its bytes that were never written."""
         self._dirty.pop(stream, None)
         self._unsynced.pop(stream, None)
         self.write_limit.bytes -= forgotten
@@ -453,7 +448,7 @@ class Writer:
             self._schedule_flush(self._delay)
 
     def after_next_batch(self, call: Callable[[], object]) -> None:
-        """Call ``call`` when the next batch, with the data appended later in this turn, is written."""
+        """Call ``call`` when the next batch is written, including the data appended later in this turn."""
         self._next.callers.append(call)
         if not self._flush_due:
             self._schedule_flush(self._delay)
@@ -468,7 +463,7 @@ class Writer:
         self._round_end(self.end_of_turn)
 
     def when_synced(self, call: Callable[[], None]) -> None:
-        """Call ``call`` when everything that must be synced is synced; at once if nothing is pending."""
+        """Call ``call`` when all data that needs a sync is synced; at once if no data is pending."""
         if self._next.awaited:
             self._next.callers.append(call)
         elif self._flight is not None and self._flight.awaited:
@@ -493,7 +488,7 @@ class Writer:
                 return
             waits = self._delay if self._for_journal else self._page_delay
             if self._flight is not None:
-                self._flush_due = True  # for the callbacks, even if nothing is left to write
+                self._flush_due = True  # runs the callbacks, even if nothing is left to write
                 return
             if waits and self._flush_due:
                 return
@@ -501,7 +496,7 @@ class Writer:
         self._flush()
 
     def _flush(self, at_end: bool = True) -> None:
-        """Write the next batch. ``at_end``: at the end of a turn, this thread may write it or wait for more data."""
+        """Write the next batch. ``at_end``: at the end of a turn, this thread may write the batch, or wait for more."""
         if self._flight is not None or not self._flush_due:
             return
         here, who = self.reactor_sync, IN_THREAD
@@ -511,7 +506,7 @@ class Writer:
                 self._round_end(self._flush)
                 return
         if not self.gather():
-            self._flush_due = False  # `end_of_turn` is called again
+            self._flush_due = False  # `end_of_turn` is called again later
             return
         self._flush_due = self._for_journal = False
         batch, self._next = self._next, WriteBatch()
@@ -543,12 +538,12 @@ class Writer:
             self._submit(batch)
 
     def _is_small(self, batch: WriteBatch) -> bool:
-        """Return whether a batch is only a write to the open segment and its sync."""
+        """Return whether a batch consists of one write to the open segment and its sync."""
         if len(batch.writes) != 1 or batch.bytes > MAX_REACTOR_BATCH:
             return False
         write = batch.writes[0]
         stream = write.stream
-        # the disk thread is idle now, so that this thread may use its descriptors
+        # this thread may use the descriptors of the disk thread, because that is idle now
         return (
             stream.journal
             and not write.last
@@ -656,7 +651,7 @@ class Writer:
         self.draining = True
         try:
             for _ in range(SHUTDOWN_ATTEMPTS):
-                self._disk.finish()  # also writes data appended meanwhile
+                self._disk.finish()  # also writes data that was appended meanwhile
                 self.gather()
                 for stream in (*self._dirty, *self._unsynced):
                     stream.sync = True
@@ -666,7 +661,7 @@ class Writer:
                     self.stop()
                     self._retry()
                     self._disk.finish()
-                    self.gather()  # callbacks may have appended more
+                    self.gather()  # callbacks may have appended more data
                 if self.idle and not self._unsynced:
                     return True
         finally:
