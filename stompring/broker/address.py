@@ -524,7 +524,7 @@ class Address(AddressBase):
         self._watching = self.pages is not None
 
     def log_full(self, consequence: str) -> None:
-        """Log that the address is full, once until it is not full."""
+        """Log that the address is full: one line until it is no longer full."""
         if not self._logged_full:
             self._logged_full = self._watching = True
             self.announce("ADDRESS_FULL", logging.WARNING, f"{self.describe_full()}: {consequence}")
@@ -535,7 +535,7 @@ class Address(AddressBase):
         self.broker.notifications.notify(kind, text, address=self.name)
 
     def log_pages_full(self, which: str) -> None:
-        """Log that the pages have reached their limit, once until they are below it."""
+        """Log that the pages have reached their limit: one line until they are below the limit again."""
         if not self._logged_pages_full:
             self._logged_pages_full = True
             log.warning("%s: messages are dropped", which, extra={"address": self.name})
@@ -621,12 +621,12 @@ class Address(AddressBase):
 
     @property
     def sent_messages(self) -> int:
-        """Messages sent here: routed, unrouted, dropped and duplicate ones."""
+        """Number of messages sent to the address: routed, unrouted, dropped and duplicate ones."""
         return self.routed_messages + self.unrouted_messages + self.dropped_messages + self.duplicate_messages
 
     @property
     def message_count(self) -> int:
-        """Messages in the queues of the address; a message in two queues counts twice."""
+        """Number of messages in the queues of the address; a message in two queues counts twice."""
         return sum(queue.message_count for queue in self.queues.values())
 
 
@@ -634,7 +634,7 @@ class Address(AddressBase):
 
 
 def pages_for(address: Address) -> Pages | None:
-    """Return the pages for the next message of an address, None if it stays in memory."""
+    """Return the pages for the next message of an address, None if the message stays in memory."""
     pages = address.pages
     if pages is None:
         limit, memory = address.memory_limit, address.memory

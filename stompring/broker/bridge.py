@@ -361,8 +361,7 @@ class BridgeWorker:
 
     def _reject(self, ref: Reference, text: str) -> None:
         """Requeue a rejected message. If the queue has dead letters, the delivery counts for max-delivery-attempts.
-
-        Without them the message is sent again after growing delays, without a limit: a bridge loses no message.
+        Without dead letters the message is sent again after growing delays, without a limit: a bridge loses no message.
         """
         del self.in_flight[b"%d" % ref.message.number]
         self.in_flight_bytes -= len(ref.message.tail)
@@ -540,7 +539,7 @@ class Bridge:
 
     @property
     def remote(self) -> str | None:
-        """Host and port of the present remote broker, or of the one tried last."""
+        """Host and port of the current remote broker, or else of the last one tried."""
         return self._nearest.remote or None
 
     @property
@@ -698,9 +697,8 @@ class Bridges:
         self._running = False
 
     def apply(self, configurations: Iterable[BridgeConfiguration]) -> list[str]:
-        """Apply a configuration: start new bridges, replace changed ones, and stop removed ones.
-
-        Return a text for each of them. A replacement starts when its predecessor has received its confirmations.
+        """Apply a configuration: start new bridges, replace changed ones, and stop removed ones. Return a text for each
+        change. A replacement starts when its predecessor has received its confirmations.
         """
         wanted = {each.name: each for each in configurations}
         texts = self.compare(wanted)

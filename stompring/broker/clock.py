@@ -106,10 +106,8 @@ class Clock:
         return now
 
     def call_at(self, due: int, call: Call) -> Timer:
-        """Call ``call`` at ``due`` (ms of this clock).
-
-        The call may be early, on a wall clock by any time: its timer runs at most `NOTICED` ms. The callee compares
-        ``due`` with `refresh`, and sets the timer again.
+        """Call ``call`` at ``due`` (ms of this clock), or early: a timer of the wall clock runs at most `NOTICED` ms.
+        The callee compares ``due`` with `refresh`, and calls this method again if it was called early.
         """
         delay = max(0, due - self.refresh())
         if self.steady is not self:
@@ -428,7 +426,7 @@ class Recurrence:
 
     @property
     def series(self) -> Recurrence | None:
-        """The series that one cron time starts; None if it is one message without delay, or without ``cron``."""
+        """The series that one cron time starts; None without ``cron``, or if it is a single message without delay."""
         if self.cron is None or (self.delay <= 0 and self.repeat == 0):
             return None
         return Recurrence(self.period, self.repeat)

@@ -64,7 +64,7 @@ SHOWN = 200
 #: Bytes of a subscription to a topic, with its queue (``benchmarks/micro/sizes.py``).
 SUBSCRIPTION_SIZE = 3 * 1024
 
-#: Bytes of a compiled selector, fixed and for each character of its text: one with many short terms needs 34.
+#: Bytes of a compiled selector: a fixed part, and a part for each character. Many short terms need 34 per character.
 SELECTOR_SIZE, SELECTOR_FACTOR = 2 * 1024, 40
 
 
@@ -237,7 +237,7 @@ class AutoCreate:
         return address
 
     def address_of(self, address_name: str, queue_name: str) -> str:
-        """Return the address of ``address::queue``, or that of an existing queue if it is empty. Raises `NotFound`."""
+        """Return the address in ``address::queue``, or if that is empty the address of the queue. Raises `NotFound`."""
         return address_name or self._directory.queue(queue_name).address.name
 
     def queue_for(
@@ -315,7 +315,7 @@ class AutoCreate:
     def _address(
         self, name: str, routing_type: RoutingType, user: str | None, *, with_queue: bool = True
     ) -> Address:
-        """Find or create an address; ``with_queue`` if the caller then creates a queue on it."""
+        """Find or create an address. ``with_queue``: the caller then creates a queue on the address."""
         address = self._directory.addresses.get(name)
         if address is None:
             settings = self._directory.settings.lookup(name)
@@ -342,7 +342,7 @@ class AutoCreate:
         check: PermissionCheck,
         user: str | None,
     ) -> Queue:
-        """Create a queue on the address ``name``. ``queue`` None: it has the name of its address."""
+        """Create a queue on the address ``name``. Without ``queue`` it has the name of the address."""
         self._check_address(name, routing_type, check)
         if self._directory.settings.lookup(name).auto_create_queues:
             check(PermissionType.CREATE_DURABLE_QUEUE, name, queue)

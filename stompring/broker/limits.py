@@ -80,7 +80,7 @@ class MemoryLimit:
         self.review()
 
     def set_fault(self, fault: str | None) -> None:
-        """Set ``fault``: the limit is full until it is None again."""
+        """Set ``fault``: the limit is full until ``fault`` is None again."""
         self.fault = fault
         self.review()
 
@@ -330,9 +330,8 @@ QUIET = 10_000
 
 
 class RejectionLog:
-    """Counts the rejections of clients by each of `LIMITS`, and logs them.
-
-    One line reports the first rejection by a limit, and one the number of those in the next `QUIET` milliseconds.
+    """Counts the rejections of clients by each of `LIMITS`, and logs them. One line reports the first rejection by a
+    limit. A second line reports how many followed within `QUIET` milliseconds.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -162,7 +162,7 @@ class Notifications:
     def notify(
         self, kind: str, text: str, headers: Mapping[str, str] | None = None, /, **fields: Value | None
     ) -> None:
-        """Add an event of one of `TYPES`. Omits fields that are None. ``headers``: more headers of its message."""
+        """Add an event of one of `TYPES`. Omits fields that are None. ``headers``: additional ones of its message."""
         assert kind in TYPES and HEADERS.keys() >= fields.keys()
         event = self._event(kind, text, headers, fields)
         recent = self._by_type.setdefault(kind, deque(maxlen=MAX_EVENTS))

@@ -72,13 +72,13 @@ class Storage(Protocol):
         """Store that a message entered a queue. A message that enters several queues is reported once for each."""
 
     def settle(self, ref: Reference, reason: Reason) -> None:
-        """Store that a message left a queue. The message can be deleted when no queue holds it."""
+        """Store that a message left a queue. The store can delete the message when no queue holds it."""
 
     def returned(self, ref: Reference) -> None:
         """Store ``deliveries`` and ``attempts`` of a message that was requeued, and ``due`` if it is SCHEDULED."""
 
     def postponed(self, ref: Reference) -> None:
-        """Store ``ref.due`` of a message that entered a queue with a due time, or recurs. Follows its `append`."""
+        """Store ``ref.due`` of a message that entered a queue with a due time, or recurs. Called after `append`."""
 
     def delivered(self, ref: Reference) -> None:
         """Store that a pending message was delivered. No caller waits for this record."""
@@ -87,16 +87,15 @@ class Storage(Protocol):
         """Store an event of a retained message: a `Reason`, or DELIVERED, RETURNED or POSTPONED."""
 
     def record(self, entries: Entries) -> None:
-        """Store the messages of ``entries`` at the end of the reactor turn, and empty the list.
-
-        The broker calls this once in a turn, before it adds the first message to the empty list.
+        """Store the messages of ``entries`` at the end of the reactor turn, and empty the list. The broker calls this
+        at most once in a turn, before it adds the first message to the empty list.
         """
 
     def begin(self, size: int = 0) -> None:
         """Begin a transaction: a crash loses all changes up to `commit`, or none. Transactions nest.
 
-        ``size``: bytes of the messages if the store may join this transaction to the one that ended right before and
-        also had a size; 0 if not.
+        ``size``: bytes of the messages if the store may merge this transaction with one that ended right before and
+        also had a size; else 0.
         """
 
     def commit(self) -> None:
@@ -159,7 +158,7 @@ class Block(Protocol):
     size: int  # bytes of memory
 
     def message(self, index: int) -> Message:
-        """Return a message; the same object for all queues while one of them holds it."""
+        """Return a message. All queues get the same object, while one of them holds it."""
 
     def decode(self, index: int) -> Message:
         """Return a message as a new object that no queue shares, for a caller that does not keep it."""
@@ -344,10 +343,8 @@ OF_THE_FRAME = frozenset((b"content-length", b"receipt", b"transaction"))
 
 @dataclass(slots=True, eq=False)
 class Offer:
-    """A message offered to an address.
-
-    Messages of one connection with the same headers share one object, with ``body`` of the present one: policies must
-    not store it, only copies of its values.
+    """A message offered to an address. Messages of one connection with the same headers share one object, whose
+    ``body`` is that of the present message: policies must not store the object, only copies of its values.
     """
 
     address: str  # name of the address
@@ -390,7 +387,7 @@ class Offer:
 
     @property
     def durable(self) -> bool:
-        """Whether it was sent with ``persistent:true``."""
+        """Whether the message was sent with ``persistent:true``."""
         return self.traits.durable
 
     @property
@@ -472,7 +469,7 @@ class Hooks:
 
     answer: (
         FullPolicy | None
-    )  # verdict if the address is full; None: it depends on the message, call ``full``
+    )  # answer if the address is full; None: it depends on the message, and ``full`` returns it
     overflow: Callable[
         [Any, bool], None
     ]  # evicts messages of a ring; called with the view of its queue, and whether a message is requeued to it

@@ -145,9 +145,8 @@ class Rejection(NamedTuple):
 def check_admission(
     address: Address, durable: bool, offer: Offer | None = None, body: bytes = b""
 ) -> Rejection | None:
-    """Return why a message may not enter ``address`` now, None if it may.
-
-    ``offer`` is for a policy that decides for each message of a full address (`Hooks.full`).
+    """Return why a message may not enter ``address`` now, None if it may. ``offer``: the message for a policy that
+    decides about each message to a full address (`Hooks.full`).
     """
     limit, memory = address.memory_limit, address.memory
     paging = limit.paging
@@ -345,7 +344,7 @@ class Publication:
     """Destination and properties of messages that a producer sends with the same headers.
 
     ``stored`` messages need the disk and the store as well as memory. ``direct`` messages only need routing: they have
-    no duplicate id and no schedule, and name no queue.
+    no duplicate id, no schedule and no queue name.
     """
 
     def __init__(
@@ -392,7 +391,7 @@ def publish(broker: Services, publication: Publication, body: bytes) -> Rejectio
         tail = make_tail(number, traits.block, body, now, expires)
         body_at = len(tail) - len(body) - TAIL_END
         bytes_suffice = not expires and traits.group is None
-        message: Message | None = None  # created for the first queue that needs it
+        message: Message | None = None  # created when the first queue needs it
         for queue in queues:
             if bytes_suffice and queue.ready and queue.deliver_tail(traits, tail, body_at):
                 continue
@@ -448,7 +447,7 @@ def _publish_checked(
 
 
 def _discard_duplicate(address: Address, identifier: bytes) -> Rejection:
-    """Count a message that is not routed, because its duplicate id is known."""
+    """Count a message that is not routed, because an earlier message had its duplicate id."""
     count_duplicate(address, identifier)
     return Rejection(address, FullPolicy.DROP, None, "its _AMQ_DUPL_ID was sent before")
 
@@ -456,9 +455,8 @@ def _discard_duplicate(address: Address, identifier: bytes) -> Rejection:
 def publish_committed(
     broker: Services, publication: Publication, body: bytes, rejection: Rejection | None
 ) -> Rejection | None:
-    """Publish a message of a transaction during its commit: the message no longer waits or fails.
-
-    ``rejection`` is the earlier answer of a policy that decides about each message (`Hooks.full`).
+    """Publish a message of a transaction during its commit, when it can no longer wait or fail. ``rejection``: the
+    earlier answer of a policy that decides about each message (`Hooks.full`).
     """
     address, identifier = publication.address, publication.identifier
     if address.hooks.full is None:
@@ -466,7 +464,7 @@ def publish_committed(
     if rejection is not None and rejection.policy is FullPolicy.DROP:
         drop(rejection)
         return rejection
-    if identifier is not None and is_known(address, identifier):  # another producer sent it during the commit
+    if identifier is not None and is_known(address, identifier):  # another producer sent it meanwhile
         return _discard_duplicate(address, identifier)
     publish_admitted(broker, publication, body)
     return None
@@ -579,9 +577,8 @@ def unrouted(message: Message) -> None:
 
 
 def send_dead_letter(ref: Reference, reason: str = MAX_DELIVERY_ATTEMPTS) -> bool:
-    """Send a copy of a message to the dead-letter-address. False if it has none, or no queue accepts the copy.
-
-    The copy carries the ``reason`` in ``_AMQ_ORIG_REASON``.
+    """Send a copy of a message to the dead-letter-address. Return False without such an address, or if no queue accepts
+    the copy. The copy has ``reason`` in ``_AMQ_ORIG_REASON``.
     """
     return _send_dead_letter(ref.message, ref.queue.name, ref.queue.address, reason)
 
@@ -597,7 +594,7 @@ def _send_dead_letter(message: Message, queue: str, address: AddressBase, reason
 
 
 def send_expired(ref: Reference) -> bool:
-    """Send a copy of a message to the expiry-address. False if it has none, or no queue accepts the copy."""
+    """Send a copy of a message to the expiry-address. Return False without one, or if no queue accepts the copy."""
     address, message = ref.queue.address, ref.message
     settings, target = address.settings, address.settings.expiry_address
     if target is None or target == address.name:
@@ -610,8 +607,8 @@ def send_expired(ref: Reference) -> bool:
 def send_copy(ref: Reference, target: str, *, keep_expiry: bool) -> bool:
     """Send a copy of a message to the address ``target``, which is created if auto-create allows it.
 
-    The settings of ``target`` set its expiry; with ``keep_expiry`` the copy requests the expiry of the message. Return
-    False if no queue accepts the copy.
+    The expiry of the copy comes from the settings of ``target``; with ``keep_expiry`` the copy requests that of the
+    message. Return False if no queue accepts the copy.
     """
     message, queue = ref.message, as_queue(ref.queue)
     try:
@@ -660,7 +657,7 @@ class ReplyTo(NamedTuple):
 
 
 def send_reply(broker: Services, reply_to: ReplyTo, headers: Mapping[bytes, bytes], body: bytes) -> bool:
-    """Send the reply to a management request. False if its address or queue is missing, or no queue accepts it."""
+    """Send the reply to a management request. Return False if its target is missing, or no queue accepts the reply."""
     address = broker.directory.addresses.get(reply_to.address)
     if address is None:
         return False
@@ -812,7 +809,7 @@ class ForwardingAddress:
         return address
 
     def send(self, message: Message, changes: HeaderChanges, due: Due, recurrence: Recurrence | None) -> None:
-        """Send a copy unless a limit refuses it, and count it."""
+        """Send a copy, unless a limit rejects it. Counts the result."""
         divert = self._divert
         broker = divert.broker
         if self.name in broker.copying_to:
@@ -926,7 +923,7 @@ def divert_rejection(address: Address, traits: Traits, body: bytes) -> Rejection
 
 
 def forwarding_addresses(address: Address, message: Message | None) -> Iterator[Address]:
-    """Yield the existing addresses that get a copy of a message; without ``message`` those of all diverts."""
+    """Yield the existing addresses that get a copy of ``message``; None: those of all diverts."""
     seen = {address}
     waiting = [address]
     while waiting:
@@ -1172,9 +1169,8 @@ def expire(ref: Reference) -> bool:
 
 
 def change_priority(ref: Reference, priority: int) -> bool:
-    """Move a pending message to the end of another priority (0 to 9). False if it has left its queue.
-
-    A copy with a new number and no deliveries replaces the message.
+    """Move a pending message to the end of another priority (0 to 9). Return False if it has left its queue. A copy
+    with a new number and no deliveries replaces the message.
     """
     queue, message = as_queue(ref.queue), ref.message
     broker, traits = queue.broker, message.traits
@@ -1192,9 +1188,8 @@ def change_priority(ref: Reference, priority: int) -> bool:
 
 
 def dead_letter(ref: Reference) -> bool:
-    """Move a pending or scheduled message to the dead-letter-address, as killed. False if it has left its queue.
-
-    Raises `Refused` if no queue takes the dead letter: the message stays.
+    """Move a pending or scheduled message to the dead-letter-address, as killed. Return False if it has left its queue.
+    Raises `Refused` if no queue accepts the dead letter: the message then stays.
     """
     if not (ref.present if isinstance(ref, OnDisk) else ref.state in (PENDING, SCHEDULED)):
         return False
@@ -1242,8 +1237,8 @@ def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead |
                 yield found
 
 
-#: Bytes that a SEND in a transaction counts besides its body and headers: the step, and the data of its frame. Measured
-#: (benchmarks.micro.sizes): 300 if all have the same headers, else more.
+#: Bytes that a SEND in a transaction counts in addition to its body and headers, for its objects. Measured
+#: (benchmarks.micro.sizes): 300 if all SENDs have the same headers, else more.
 STEP_OVERHEAD = 400
 
 
@@ -1260,13 +1255,13 @@ COMMITS = "commits"
 class Transaction:
     """The SENDs, ACKs and NACKs of an open transaction, in order. They take effect with `commit`.
 
-    Acknowledged messages stay in delivery until then. After `rollback` they are delivered and unacknowledged again, as
-    before; if the connection is lost they return to their queues.
+    Acknowledged messages stay in delivery until then. After `rollback` the messages are delivered and unacknowledged,
+    as before; if the connection is lost, they return to their queues.
     """
 
     def __init__(self, broker: Services, held: ByteQuota | None = None) -> None:
         """``held``: the quota of the connection; without one the quota of all transactions."""
-        self.durable = False  # whether it sends a durable message
+        self.durable = False  # whether it sends any durable message
         self._broker = broker
         self._quota = held or broker.transaction_bytes
         self.bytes = 0
@@ -1363,7 +1358,7 @@ class Transaction:
         self._undo.append(undo)
 
     def commit(self) -> None:
-        """Execute all steps as one transaction of the store. Long ones run in time slices, one after the other."""
+        """Execute all steps as one transaction of the store. A long commit runs in time slices, after earlier ones."""
         self._let_go()  # before the commit ends: the connection may be lost meanwhile
         self._broker.background.run(self._commit(), COMMITS)
 

@@ -140,16 +140,16 @@ class Consumer(ConsumerBase):
         self.ready = False
         self.source = PendingList()  # the list with the next message of this consumer
         self.settled = 0  # number of acknowledged messages, for the detection of slow consumers
-        self.writes_tails = False  # `write_tail` may be called: writing a message settles it
+        self.writes_tails = False  # whether `write_tail` may be called: writing a message settles the message
         self.group_backlog: PendingList | None = None  # messages of its groups that wait until it has credit
         self.group_owner: GroupOwner | None = None  # None until a group is pinned to this consumer
 
     def deliver_message(self, message: Message) -> None:
-        """Deliver a message on arrival; it has no reference yet."""
+        """Deliver a message on arrival, when the message has no reference yet."""
         raise AssertionError("a derived class has it")
 
     def write_tail(self, traits: Traits, tail: bytes, body_at: int) -> None:
-        """Deliver a message on arrival by its bytes, without a `Message`. Only if ``writes_tails``."""
+        """Deliver a message on arrival by its bytes, without a `Message`. Called only if ``writes_tails``."""
         raise AssertionError("a derived class has it")
 
     def deliver_reference(self, ref: Reference) -> None:
@@ -282,7 +282,7 @@ class MessageGroups:
         return freed
 
     def add_to_backlog(self, ref: Reference, owner: Consumer) -> None:
-        """Add a message to the backlog of its group's owner, which cannot take it now."""
+        """Add a message to the backlog of its group's owner, who has no credit for it now."""
         if owner.group_backlog is None:
             owner.group_backlog = PendingList()
         owner.group_backlog.insert(ref)
@@ -597,9 +597,9 @@ class Dispatcher:
         return any(other.priority > consumer.priority for other in self.consumers)
 
     def _apply_exclusive(self) -> None:
-        """Select the only ready consumer of an exclusive queue: of those with the highest priority the oldest.
+        """Select the only consumer that an exclusive queue serves: the oldest of those with the highest priority.
 
-        The selection lasts until the consumer leaves. Before its first delivery a consumer of a higher priority can
+        The selection lasts until this consumer leaves. Before its first delivery, a consumer of a higher priority can
         still replace it.
         """
         queue = self.queue
@@ -639,9 +639,8 @@ class Dispatcher:
         return consumer
 
     def consumer_for(self, matching: list[PendingList]) -> Consumer | None:
-        """Return the consumer that gets a message on arrival. ``matching``: the selector lists that it belongs to.
-
-        None if no ready consumer may receive it, or if another message precedes it.
+        """Return the consumer that gets a message on arrival. ``matching``: the selector lists for the message. None if
+        no ready consumer may receive it, or if another message precedes it.
         """
         ready, everything = self.ready, self.pending
         for _ in range(len(ready)):
@@ -1026,9 +1025,8 @@ class Dispatcher:
         return False
 
     def _deliver(self, ref: Reference, consumer: Consumer) -> None:
-        """Deliver a message. The first one of a group to its owner has the header ``group-first-key``.
-
-        On an exclusive queue the first message to the exclusive consumer has it.
+        """Deliver a message. The header ``group-first-key`` marks the first message of a group for its owner. On an
+        exclusive queue the header marks the first message for the exclusive consumer.
         """
         queue, groups = self.queue, self.groups
         key = queue.attributes.group_first_key
@@ -1096,7 +1094,7 @@ class Dispatcher:
         return self.is_scanning(consumer) and not self._passed(self.selector_lists[consumer.matches_key], ref)
 
     def next_in_memory(self, consumer: Consumer) -> Reference | None:
-        """Return the consumer's next message in memory; one on disk may precede it."""
+        """Return the next message for a consumer in memory. A message on disk may precede it."""
         source, backlog = consumer.source, consumer.group_backlog
         first, own = source.head(), None if backlog is None else backlog.head()
         if first is None and self.scanning and self._resume_scan(consumer):
@@ -1141,13 +1139,13 @@ class PagedQueue(Protocol):
 
     @property
     def oldest(self) -> int | None:
-        """Timestamp (epoch ms) of the first message on disk, None if there is none or it has not been read yet."""
+        """Timestamp (epoch ms) of the first message on disk. None without one, or until the message was read."""
 
     def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
-        """Process a message that was paged: load it at once if no message precedes it and the memory budget allows."""
+        """Process a message that was just paged: load it if no message precedes it and the memory budget allows it."""
 
     def on_growth(self) -> None:
-        """Process several messages that were paged, each behind others of its priority."""
+        """Process several messages that were just paged. Each has waiting messages of its priority before it."""
 
     def may_deliver(self, ref: Reference, consumer: Consumer) -> bool:
         """Return whether ``ref`` precedes the consumer's messages on disk, and the consumer has page credit."""
@@ -1182,7 +1180,7 @@ class PagedQueue(Protocol):
         """Evict the message at a position that `position_before` returned (rings that count paged messages)."""
 
     def replace(self, cursor: Cursor, position: Position) -> None:
-        """Settle a waiting message unread, and count it as replaced."""
+        """Settle a waiting message without reading it, and count it as replaced."""
 
     def purge(self) -> Iterator[int]:
         """Settle all messages on disk only as killed. Yields the number in each page; the caller may pause between."""
@@ -1392,7 +1390,7 @@ class Queue(QueueBase):
     # ---- messages enter
 
     def enqueue(self, message: Message) -> None:
-        """Deliver a message that the address routed here directly, or add it to the pending ones if that is blocked."""
+        """Deliver a message from the address directly, or if that is blocked add it to the pending messages."""
         self.messages_added += 1
         ready = self.ready
         if (
@@ -1460,7 +1458,7 @@ class Queue(QueueBase):
         if dispatcher.blocks & LAST_VALUE:
             self.become_last(
                 message, ref
-            )  # replaces the former message of its key before a consumer or a ring sees both
+            )  # the former message of its key is replaced before a consumer or the ring sees both
         dispatcher.enlist(ref, True, matching)
         if 0 <= self.ring_size < self.ring_count:
             self.evict()
@@ -1476,7 +1474,7 @@ class Queue(QueueBase):
         raise AssertionError("a derived class has it")
 
     def enqueue_earlier(self, message: Message) -> None:
-        """Add a message before those with higher numbers that arrived earlier. A full ring drops it."""
+        """Add a message before those with higher numbers that have arrived earlier. A full ring drops the message."""
         self.messages_added += 1
         ref = self.mark_delivering(message)
         ref.deliveries = 0
@@ -1659,7 +1657,7 @@ class Queue(QueueBase):
     # ---- messages leave
 
     def deliver(self, ref: Reference, consumer: Consumer) -> None:
-        """Deliver a reference that is in no list. In a non-destructive queue it stays pending."""
+        """Deliver a reference that is in no list. In a non-destructive queue the message stays pending."""
         self.delivering += 1
         if self.non_destructive:
             ref.message.account.occupy(REFERENCE_OVERHEAD, 0)  # each consumer has a delivery of its own
@@ -1680,7 +1678,7 @@ class Queue(QueueBase):
         consumer.deliver_reference(ref)
 
     def settle(self, ref: Reference) -> None:
-        """Settle a message that a consumer acknowledged. In a non-destructive queue it stays pending."""
+        """Settle a message that a consumer acknowledged. In a non-destructive queue the message stays pending."""
         self.delivering -= 1
         self.messages_acknowledged += 1
         if self.non_destructive:
@@ -1745,9 +1743,8 @@ class Queue(QueueBase):
         self.broker.consider_deleting(self)
 
     def remove_if_exhausted(self, ref: Reference) -> bool:
-        """Remove a message if it has reached max-delivery-attempts, and send a copy to the dead-letter-address.
-
-        Return whether it was removed. Messages in queues of the dead-letter-address itself stay.
+        """Remove a message that has reached max-delivery-attempts, and send a copy to the dead-letter-address. Return
+        whether the message was removed. A message in a queue of the dead-letter-address itself stays.
         """
         address, settings = self.address, self.address.settings
         limit = settings.max_delivery_attempts
@@ -1801,7 +1798,7 @@ class Queue(QueueBase):
             self._offer_again(refs, consumer, failed)
             return
         if not refs and self not in self.broker.background:
-            self.dispatcher.dispatch_soon()  # messages that a removed consumer rejected may go to the others
+            self.dispatcher.dispatch_soon()  # other consumers may get messages that a removed one rejected
             self.delete_if_unused()
             return
         self.messages_requeued += len(refs)
@@ -2067,7 +2064,7 @@ class Queue(QueueBase):
 
     @property
     def forgotten_by_restart(self) -> bool:
-        """Whether a restart does not recover the queue, no store retains its messages, and no policy has ``killed``."""
+        """Whether a restart loses the queue, no store retains its messages, and no policy has the hook ``killed``."""
         return not self.durable and self.retains_from == NEVER and self.hooks.killed is None
 
     def _end(self) -> None:
@@ -2084,7 +2081,7 @@ def _consume(refs: list[Reference]) -> Iterator[Reference]:
 
 
 def as_queue(queue: QueueBase) -> Queue:
-    """Return a queue as a `Queue`: references and pages know only its base."""
+    """Return a queue with its full type `Queue`: references and pages have only its base type."""
     assert isinstance(queue, Queue)
     return queue
 
@@ -2209,7 +2206,8 @@ class QueueServices:
     def recur(self, ref: Reference) -> list[Reference]:
         """Return the references to enqueue for a scheduled message that is due: itself, or a copy if it recurs.
 
-        A recurring message is scheduled again. The list is empty if the copy begins a series (`Recurrence.series`).
+        A recurring message is scheduled again. The list is empty if the copy is scheduled for a series
+        (`Recurrence.series`).
         """
         recurrence, queue, now = ref.recurrence, as_queue(ref.queue), self.clock.now
         if recurrence is None:
@@ -2223,7 +2221,7 @@ class QueueServices:
         copy = repeated(ref.message, self.next_message_number(), now)
         with self.together():
             if following is None:
-                ref.last_rejected_by = None  # no consumer acknowledged it
+                ref.last_rejected_by = None  # no consumer has acknowledged the message
                 queue.drop(ref, Reason.ACKNOWLEDGED)
             else:
                 due: Due = following

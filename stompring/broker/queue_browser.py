@@ -52,7 +52,7 @@ class PageRead:
 
 
 class OnDisk(Reference):
-    """A reference to a message that is on disk only. The queue has it in no list and in no counter."""
+    """A reference to a message that is on disk only. The queue does not list or count this reference."""
 
     def __init__(self, queue: Queue, cursor: Cursor, block: Block, index: int) -> None:
         message = block.message(index)
@@ -231,7 +231,7 @@ def remove_message(queue: Queue, number: int) -> Steps:
         on_disk = yield from seek(queue, number)
         ref = (
             _find(queue, number) if on_disk is None else on_disk.load()
-        )  # paging may have loaded it meanwhile
+        )  # paging may have loaded the message meanwhile
     if ref is None:
         if any(each.message.number == number for each in queue.unsettled_references()):
             raise Refused(

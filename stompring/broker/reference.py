@@ -98,7 +98,7 @@ class QueueAttributes:
 
 
 def compiled_filter(selector: str | None) -> Matches | None:
-    """Return the predicate of a selector, None if it is empty and matches every message. Raises `Refused`."""
+    """Return the predicate of a selector. None: the selector is empty and matches every message. Raises `Refused`."""
     if selector is None or not selector.strip():
         return None
     try:
@@ -128,7 +128,7 @@ LEVELS = 10  # JMS priorities 0 to 9
 #: Maximum length of a list that `PendingList.sweep` checks as a whole. Of a longer one it checks `RUN` references.
 WHOLE, RUN = 4096, 512
 
-#: Below this number of references `PendingList.restore_all` inserts them one by one.
+#: Minimum number of references that `PendingList.restore_all` sorts into the list at once. Fewer are inserted singly.
 FEW = 64
 
 #: Number of stale references that every list may have.
@@ -154,7 +154,7 @@ class ConsumerBase:
 
     __slots__ = ()
 
-    consumer_name = ""  # a store that retains messages records it with each acknowledged message
+    consumer_name = ""  # a store that retains messages records this name with each acknowledged message
 
 
 class QueueBase:  # only tests have weak references: # compiled: same
@@ -217,7 +217,7 @@ class Reference:
         self.last_rejected_by: ConsumerBase | None = None
         self.due: Due = 0  # epoch ms, while SCHEDULED
         self.recurrence: Recurrence | None = None
-        self.watched = False  # `Expiry` has a timer for it
+        self.watched = False  # whether `Expiry` has a timer for it
         self.position: Position | None = None  # position in a page, for a message that was read from it
 
     @property
@@ -479,7 +479,7 @@ class PendingList:
         return found
 
     def snapshot(self) -> Iterator[Reference]:
-        """Iterate over a copy of the pending references, in the order of delivery. It takes 8 bytes a message."""
+        """Iterate over a copy of the pending references, in the order of delivery. The copy has 8 bytes for each."""
         return _drained([level.copy() for level in self.levels if level])
 
     def detach(self) -> Iterator[Reference]:
