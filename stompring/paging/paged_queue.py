@@ -1063,7 +1063,7 @@ class GroupSpill:
         return consumer in self._of
 
     def wants(self, owner: Consumer) -> bool:
-        """Return whether to spill a message of an owner: it has spilled ones, or `HELD` in memory."""
+        """Return whether to spill a message of an owner: some were spilled already, or `HELD` are in memory."""
         return owner in self._of or (owner.group_backlog is not None and owner.group_backlog.size >= HELD)
 
     def add(self, owner: Consumer, cursor: Cursor, ref: Reference) -> None:
@@ -1208,7 +1208,7 @@ class TargetArea:
         return self.queue.dispatcher.active
 
     def cursor_of(self, ref: Reference) -> Cursor | None:
-        """Return the cursor of the address of a message, None if the queue has nothing in its pages."""
+        """Return the cursor for the address of a message, None if the queue has no message in its pages."""
         return self._by_address.get(ref.message.address)
 
     # ---- target lists
@@ -1435,7 +1435,7 @@ class TargetArea:
 
     @property
     def oldest(self) -> int | None:
-        """Timestamp (epoch ms) of the first message on disk; None without one, or until its block was read."""
+        """Timestamp (epoch ms) of the first message on disk. None without one, or until its block was read."""
         position = self.position_before(None)
         if position is None:
             return None
@@ -1804,7 +1804,7 @@ class TargetArea:
     # ---- blocks
 
     def _block(self, requester: object, cursor: Cursor, page: Page, index: int) -> Block | None:
-        """Return the block with a position, None while it is read: `work` is called again after that."""
+        """Return the block with a position, or None while the block is read: `work` is called again after the read."""
         block = self._last_blocks.get(requester)
         if block is not None and block.page is page and block.first <= index < block.stop:
             return block

@@ -264,9 +264,8 @@ class _Emitter:
         return local
 
     def _found(self, node: Property, rest: bytes | None, known: Known) -> str | None:
-        """Code that tests whether a message has the header, with a value that begins with ``rest``.
-
-        None if a search for the line cannot decide it, or if the value is in a local variable.
+        """Code that tests whether a message has the header, with a value that begins with ``rest``. None if a search
+        for the line cannot decide that, or if the value is in a local variable.
         """
         line = line_of(node.name) if self._lines and rest is not None else None
         number = self.properties.setdefault(node.name, len(self.properties))
@@ -278,9 +277,8 @@ class _Emitter:
     def _line(
         self, node: Property, text: str, sense: bool, known: Known, *, prefix: bool = False
     ) -> str | None:
-        """Code that tests whether a header equals a text, or begins with it; the opposite if ``sense`` is False.
-
-        None if a search for the line cannot decide it.
+        """Code that tests whether a header equals a text, or begins with it; the opposite if ``sense`` is False. None
+        if a search for the line cannot decide that.
         """
         value = _plain(text)
         if value is not None and not prefix:
@@ -362,7 +360,7 @@ class _Emitter:
         return UNKNOWN, known
 
     def number(self, node: Node, known: Known) -> Valued:
-        """Code for a value read as a number; None if it is not one."""
+        """Code for a value that is read as a number; None at run time if the value is not a number."""
         match node:
             case Number():
                 return self._constant(node.value), known

@@ -161,7 +161,7 @@ class AllowAll(Authorizer):
 ALLOW_ALL = AllowAll()
 
 
-#: Temporary destinations: prefix for their own connection, prefix for others, prefix of the address, routing type.
+#: Temporary destinations: their prefix for their own connection and for others, the prefix of the address, the type.
 TEMPORARY = (
     ("/temp-queue/", "/remote-temp-queue/", TEMPORARY_QUEUE, RoutingType.ANYCAST),
     ("/temp-topic/", "/remote-temp-topic/", TEMPORARY_TOPIC, RoutingType.MULTICAST),

@@ -103,7 +103,7 @@ class ConnectionLimit:
         self._open = ConnectionCounter()
 
     def acquire(self, host: str) -> str:
-        """Count a connection from ``host``. Returns its network, for `release`. Raises `LimitReached`."""
+        """Count a connection from ``host``. Returns the network of the host, for `release`. Raises `LimitReached`."""
         overall, acceptor, counter = self._overall, self._acceptor, self._open
         allowed = acceptor.connections_allowed
         network = source_network(host)
@@ -390,7 +390,7 @@ SLOW = 10_000
 
 
 class SlowReaders:
-    """The outboxes whose sockets accept no data. One timer checks them all; without such outboxes it does not run."""
+    """The outboxes whose sockets accept no data. One timer checks all of them; without such outboxes it stops."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -514,7 +514,7 @@ class Outgoing:
     def __init__(self, clock: Clock) -> None:
         """``clock`` is the steady clock."""
         self.dirty: list[Outbox] = []
-        self.within_read = False  # a read is in progress, and flushes at its end
+        self.within_read = False  # a read is in progress: `flush` is called at its end
         self.clock = clock
         self.slow = SlowReaders(clock)
         self._soon_asked = False
@@ -526,7 +526,7 @@ class Outgoing:
             self.clock.soon(self.flush)
 
     def gather(self, call: Callable[[], None]) -> None:
-        """Call ``call``, and send its frames with one write for each connection."""
+        """Call ``call``. Then write the frames that it has sent, with one write for each connection."""
         within, self.within_read = self.within_read, True
         try:
             call()

@@ -98,7 +98,7 @@ def _reply_to(session: Session, destination: bytes | None) -> ReplyTo | None:
     return ReplyTo(route.address.name, queue, route.routing_type, shown)
 
 
-#: The header with the id for duplicate detection. It is passed on.
+#: The header with the id for duplicate detection. Receivers get this header, too.
 DUPLICATE_ID = b"_AMQ_DUPL_ID"
 
 #: The address on which a client needs `manage` to set the broker's own headers on an imported message.
@@ -146,7 +146,7 @@ ENDS_HERE = SCHEDULING | {
     b"transaction",
 }
 
-#: Headers that are not passed on: also those that receivers trust as the broker's own.
+#: Headers that are not passed on, including those that receivers trust as set by the broker.
 NOT_PASSED_ON = ENDS_HERE | BROKERS_OWN
 
 #: How the native code cuts SENDs with different headers. ``special``: headers that need more than a change of `Traits`.
@@ -546,10 +546,10 @@ class SendEvaluation:
         self._decided = answer is None or plan.admit is None
 
     def decide(self) -> bool:
-        """Return whether the message may enter the address of ``plan``; False if a policy has dropped it.
+        """Return whether the message may enter the address of ``plan``; False if a policy has dropped the message.
 
-        If policies redirect it, those of the new address are evaluated as well. Raises `Refused`, or `Blocked` if a
-        policy delays the message.
+        If policies redirect the message, those of the new address evaluate it as well. Raises `Refused`, or `Blocked`
+        if a policy delays the message.
         """
         self.address()
         while not self._decided:

@@ -120,7 +120,7 @@ class Session:
             acceptor.max_transaction_bytes, broker.transaction_bytes
         )  # of the open transactions
         self.messages_in = 0
-        self.history: History | None = None  # while it is sampled
+        self.history: History | None = None  # samples of the counters, None while it is not sampled
         self.delivered_before = self.acknowledged_before = 0  # counts of the subscriptions that have ended
         self.blocked = False
         self._destinations = destinations
@@ -316,7 +316,7 @@ class Session:
         )
 
     def notify_session(self, kind: str, text: str) -> None:
-        """Send a notification about the session. Artemis has sessions and connections; here they are one."""
+        """Send a notification about the session. In Artemis a connection has sessions; here both are the same."""
         self.broker.notifications.notify_session(
             kind, text, connectionID=self.number, user=self.login.user, clientID=self.client_id
         )

@@ -56,7 +56,7 @@ def _begin(session: Session, head: Head, subscription: Subscription) -> None:
     session.receipt(head)
     if (
         session.subscriptions.get(subscription.terms.id) is subscription
-    ):  # it may have ended while the disk was busy
+    ):  # the subscription may have ended while the disk was busy
         subscription.on_writable()
 
 

@@ -95,7 +95,7 @@ class Subscription(Consumer):
         self.consumer_name = ""  # for the store, if it records the consumer of each message
         self.connection_id = ""  # the session header of its connection
         self.created = 0  # epoch ms
-        self.history: History | None = None  # while it is sampled
+        self.history: History | None = None  # samples of the counters, None while it is not sampled
         self.rejected = 0  # messages settled by NACK
         self.size = 0  # bytes for which it counts in ``global-max-subscription-size``
         #: unsettled messages by message id, in the order of delivery; references are created when they are needed
@@ -216,7 +216,7 @@ class Subscription(Consumer):
 
 
 class AutoSubscription(Subscription):
-    """``ack:auto``: writing a message settles it."""
+    """``ack:auto``: a message is settled when it is written."""
 
     __slots__ = ()
 
@@ -256,9 +256,8 @@ class AutoSubscription(Subscription):
 
 
 class AcknowledgedSubscription(Subscription):
-    """``ack:client-individual``: an ACK or NACK settles one message, which uses credit until then.
-
-    Credit is a soft limit as in Artemis: a delivery needs some credit, so the last message may exceed the window.
+    """``ack:client-individual``: an ACK or NACK settles one message. Each unsettled message uses credit. Credit is a
+    soft limit as in Artemis: a delivery needs some credit, so the last message may exceed the window.
     """
 
     __slots__ = ("credit_bytes", "credit_messages")
@@ -310,9 +309,8 @@ class AcknowledgedSubscription(Subscription):
             delivered.queue.settle(delivered)
 
     def release(self, key: bytes) -> list[Reference]:
-        """Remove and return the references that an ACK or NACK of ``key`` settles, and free their credit.
-
-        `requeue` sets the consumer that they avoid.
+        """Remove and return the references that an ACK or NACK of ``key`` settles, and free their credit. `requeue`
+        later records that this consumer rejected them.
         """
         ref = self._reference(self.unsettled.pop(key))
         if self.consumer_name:
@@ -370,8 +368,8 @@ class AcknowledgedSubscription(Subscription):
 class CumulativeSubscription(AcknowledgedSubscription):
     """``ack:client``: an ACK or NACK settles its message and all messages delivered before it.
 
-    Transactions thus release the oldest deliveries. A rollback restores these before all others; a position for each
-    released message keeps them in the order of delivery.
+    A transaction thus releases the oldest deliveries. A rollback puts these deliveries before all others again; a
+    position for each released message keeps them in the order of delivery.
     """
 
     __slots__ = ("_disordered", "_next_position", "_positions")

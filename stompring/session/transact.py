@@ -138,7 +138,7 @@ def on_ACK(session: Session, head: Head, body: bytes) -> None:
 
 
 def on_NACK(session: Session, head: Head, body: bytes) -> None:
-    """Requeue messages: for another consumer first, after the redelivery-delay; finally they become dead letters."""
+    """Requeue messages: after the redelivery-delay, for other consumers first. In the end they become dead letters."""
     headers = head.headers
     subscription, key = _owner(session, head)
     if b"transaction" in headers:

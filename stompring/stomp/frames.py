@@ -96,7 +96,7 @@ class Head:
         return self.headers.get(b"receipt")
 
     def _decode(self) -> dict[bytes, bytes]:
-        """Set ``_headers`` and ``_block`` of a head that was created without them."""
+        """Decode the headers of a head that was created without them: set ``_headers`` and ``_block``."""
         raise AssertionError("a head without headers decodes them")
 
     def __repr__(self) -> str:
@@ -127,7 +127,7 @@ class AckHead(Head):
 
 
 class ReceiptHead(Head):
-    """The head of a SEND whose block is that of ``base`` with an additional ``receipt``."""
+    """The head of a SEND whose block is that of ``base`` with a ``receipt`` in addition."""
 
     __slots__ = ("receipt",)
 

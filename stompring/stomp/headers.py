@@ -80,7 +80,7 @@ class HeadScan:
         self._limits = limits
         self._crlf = crlf
         self._line = 0  # offset of the first incomplete line
-        self._lines = 0  # number of complete lines, with that of the command
+        self._lines = 0  # number of complete lines, the line of the command included
         self._seen = 0  # offset of the first byte that was not searched
 
     def advance(self, block: bytes | bytearray) -> bool:
@@ -230,7 +230,7 @@ def plain_line_ends(block: bytes, version: bytes | None) -> bytes:
 
 def _bad_line(command: bytes, line: bytes) -> ProtocolError:
     fault = "no name before its colon" if b":" in line else "no colon"
-    line_shown = "(not shown)" if command in CONNECT_COMMANDS else shown(line)  # it may show a passcode
+    line_shown = "(not shown)" if command in CONNECT_COMMANDS else shown(line)  # it may have a passcode
     return ProtocolError(f"header line {line_shown} of {shown(command)} has {fault}")
 
 
@@ -382,7 +382,7 @@ class CutHead(Head):
 _ANY = HeadLimits(1 << 30, 1 << 30)
 
 
-# The empty line that ends a header block is LF or CR LF. The last header line before it may end in the other of these.
+# The empty line that ends a header block is LF or CR LF. The line before it may end in LF or CR LF, too.
 _LF_END = b"\n\n"
 _CRLF_END = b"\n\r\n"
 

@@ -51,7 +51,7 @@ def skip_line_ends(data: bytes, start: int) -> int:
         chunk = data[start : start + _CHUNK]
         frame = chunk.lstrip(b"\r\n")
         gap = chunk[: len(chunk) - len(frame)]
-        if not frame:  # a CR at the end of the chunk is cut from its LF
+        if not frame:  # the end of the chunk separates a CR from its LF
             gap = gap.removesuffix(b"\r")
         if gap.count(b"\r") != gap.count(b"\r\n"):
             raise ProtocolError("carriage return without line feed between frames")
@@ -72,7 +72,7 @@ class _State(IntEnum):
     OPENED = 2  # bytes that stay unparsed until `negotiated`
     HEAD = 3  # the start of a header block
     BODY = 4  # the start of a body
-    FAULT = 5  # no bytes; an error is reported with the NUL of its frame
+    FAULT = 5  # no bytes: the error is reported when the NUL of its frame arrives
     DEAF = 6  # no bytes; input is ignored
 
 
@@ -339,7 +339,7 @@ class Parser:
         return b"", 0
 
     def _await_end(self, data: bytes, start: int) -> None:
-        """Report the fault of a frame's headers if its NUL is in ``data``."""
+        """Report the fault in the headers of a frame, if the NUL of that frame is in ``data``."""
         if data.find(b"\0", start) >= 0:
             assert self._fault is not None
             self._fail(self._fault)
