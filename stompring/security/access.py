@@ -133,7 +133,7 @@ class Permissions:
         return Decision(allowed, address, entries)
 
     def _look_up(self, address: str, queue: str | None) -> tuple[SecuritySettingEntry, ...]:
-        """Return the deciding entries. All of them must grant the permission; without any it is refused."""
+        """Return the deciding entries. Each must grant the permission. Without an entry the operation is refused."""
         if queue is not None:
             of_queue = self._queues.get(f"{address}{QUEUE_SEPARATOR}{queue}")
             if of_queue is not None:

@@ -119,7 +119,7 @@ class Logins:
 
     @inlineCallbacks
     def _check(self, credentials: Credentials) -> Any:
-        """Return a `Login` or a `Refused`. A raised `Refused` would form a cycle with its traceback."""
+        """Return a `Login` or a `Refused`, which is not raised: with its traceback it would form a reference cycle."""
         login, passcode, host = credentials.login, credentials.passcode, credentials.host
         certified = None if credentials.certificate is None else self.user_of(credentials.certificate)
         if certified is not None and login not in (None, certified):
@@ -307,7 +307,7 @@ class Security:
             self._file_check.stop()
 
     def refresh(self) -> None:
-        """Read changed files again. Raises `ConfigurationError` at the first invalid file: its old contents stay."""
+        """Read changed files again. Raises `ConfigurationError` at the first invalid file; its old contents stay."""
         for file in self._files:
             file.refresh()
 

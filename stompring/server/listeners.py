@@ -53,7 +53,7 @@ OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.E
 #: Maximum number of waiting connections that are closed at once: twice the number that Twisted accepts at once.
 MAX_CLOSED_AT_ONCE = 200
 
-#: Seconds of a listener's pause if it can neither accept nor close a waiting connection.
+#: Seconds for which a listener pauses if it can neither accept nor close a waiting connection.
 RETRY_DELAY = 0.1
 
 
@@ -142,7 +142,7 @@ log = logging.getLogger(__name__)
 
 #: Seconds between checks of the files of an acceptor with sslAutoReload, as in Artemis.
 FILE_CHECK_INTERVAL = 5.0
-#: Seconds between checks of expiry dates, and seconds before its expiry at which the first warning is logged.
+#: Seconds between checks of expiry dates, and seconds before the expiry of a certificate at which warnings begin.
 DAY = 86_400.0
 EXPIRY_WARNING = 30 * DAY
 #: Seconds that a PROXY header may take on an HTTP acceptor, which has no handshake-timeout.

@@ -138,9 +138,9 @@ def describe_limits(configuration: BrokerConfiguration, memory: int | None = Non
     return f"memory for messages: {text}"
 
 
-#: Maximum length in bytes of a header of version 1, with its line end.
+#: Maximum bytes of a version 1 header, with its line end.
 MAX_V1 = 107
-#: Maximum length of a header of version 2 after its first 16 bytes: addresses and TLVs. The format allows 65535 bytes.
+#: Maximum bytes of a version 2 header after its first 16: addresses and TLVs. The format allows 65535 bytes.
 MAX_V2 = 4096
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
@@ -437,7 +437,7 @@ TCP_ESTABLISHED = 1
 
 
 def is_established(transport: Any) -> bool | None:
-    """Return whether the client has not closed its side. None: unknown, because the system lacks TCP_INFO."""
+    """Return whether the client has not closed its side of the connection. None: unknown, the system lacks TCP_INFO."""
     while isinstance(transport, ProtocolWrapper):  # the innermost one has the socket
         transport = transport.transport
     handle = getattr(transport, "getHandle", None)

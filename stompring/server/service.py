@@ -357,7 +357,7 @@ class BrokerService(MultiService, AdminContext):
             f"restart, {len(outcome.failed)} failed"
         )
         self._notify("RELOADED", text)
-        # like every confirmation of a change, log it when a crash can no longer undo the change
+        # log the change when a crash can no longer undo it, like every confirmation
         self.broker.storage.when_synced(lambda: log.info("%s", text))
 
     @inlineCallbacks
@@ -585,7 +585,7 @@ class BrokerRun:
 
     def _stop(self, exit_code: int = 0) -> None:
         self.exit_code = exit_code or self.exit_code
-        with suppress(ReactorNotRunning):  # it has already stopped in this round, or does not run yet
+        with suppress(ReactorNotRunning):  # it has already stopped in this round, or it does not run yet
             self.reactor.stop()
 
     # ---- signals
@@ -644,7 +644,7 @@ class BrokerRun:
         service.systemd.stopping()
         try:
             yield service.stop_listening()
-        except Exception:  # continue with the rest of the stop
+        except Exception:  # a fault in one part must not stop the end of the others
             twisted_log.err()
         released = self._release().addBoth(bool)
         left = SHUTDOWN_GRACE

@@ -332,7 +332,7 @@ class Replication:
         self.reactor.callFromThread(self.active)
 
     def on_suspended(self) -> None:
-        self.reactor.callFromThread(bool)  # a round of the reactor checks it
+        self.reactor.callFromThread(bool)  # wakes up the reactor: its next round checks the node
 
     on_resumed = on_suspended
 

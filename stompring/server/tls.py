@@ -53,7 +53,7 @@ _OPTIONS = (
     SSL.OP_NO_COMPRESSION | SSL.OP_CIPHER_SERVER_PREFERENCE | SSL.OP_NO_RENEGOTIATION | SSL.OP_SINGLE_ECDH_USE
 )
 
-#: Reasons for rejecting a client's certificate, by OpenSSL's error numbers (x509_vfy.h): the usual ones.
+#: Reasons for which a client's certificate is rejected, by OpenSSL's error numbers (x509_vfy.h): the usual ones.
 _VERIFICATION = {
     9: "not yet valid",
     10: "expired",
