@@ -143,7 +143,7 @@ class LocalCopy:
     """The local copy of a log, for one thread at a time.
 
     ``sequence``: last applied entry. ``removals``: removed or rewritten files, each with the last sequence of its
-    obsolete entries. ``checkpoints``: numbers and sequences of some control entries. ``contents``: digests of the
+    obsolete entries. ``checkpoints``: for some control entries, number and sequence. ``contents``: digests of the
     present files.
     """
 
@@ -390,7 +390,7 @@ class LocalCopy:
             self._expected = self._expected.after((change,), skipped)
 
     def _count(self, change: FileChange, sequence: int) -> None:
-        """Count a change. Call it before ``self.sequence`` becomes ``sequence``."""
+        """Count a change in the contents. Call this before ``self.sequence`` becomes ``sequence``."""
         self.contents.add(change)
         operation = change.operation
         if operation in CONTROLS:

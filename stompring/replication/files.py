@@ -105,7 +105,7 @@ class ReplicatedFiles(Files):
         self._pending: list[FileChange] = []  # changes that the log has not confirmed
         self._given = False  # the log has `_pending`, and stores it before other changes
         self._last = copy.sequence  # sequence of the last confirmed entry
-        # the last write, which a write directly behind it extends
+        # the last write: a write directly after it extends it
         self._key = ""
         self._at = 0
         self._parts: list[bytes | memoryview] = []
@@ -118,7 +118,7 @@ class ReplicatedFiles(Files):
             self._batch = get_ident()
             self._fault = None
             if self._pending and self.lost is None:
-                with suppress(OSError):  # each change of the batch raises it
+                with suppress(OSError):  # each change of the batch raises the error
                     self._settle()
 
     def flush(self) -> None:
@@ -254,7 +254,7 @@ class ReplicatedFiles(Files):
         """Do one step of a comparison of the log with the files, and rewrite files whose entries the log has lost.
 
         ``everything``: rewrite all files. Returns True when the comparison is complete. A step takes some tenths of a
-        second. Any thread may call it, one at a time.
+        second. Any thread may call this, but only one at a time.
         """
         if self.lost is not None:
             return True
@@ -322,7 +322,7 @@ class ReplicatedFiles(Files):
         return deque(sorted(found))
 
     def _check_controls(self, stored: int) -> None:
-        """If control entries are lost, purge those before the newest, with which new copies then start."""
+        """If control entries are lost, purge those before the newest one: new copies then start with the newest."""
         first, last = self._log.first(CONTROL), self._log.last(CONTROL)
         if first is None or last is None:
             return
@@ -332,9 +332,7 @@ class ReplicatedFiles(Files):
             self._log.purge(CONTROL, last.sequence - is_newest)
 
     def _rewrite(self, damaged: deque[str]) -> None:
-        """Rewrite the next part of the first damaged file. Nothing is pending: the local copy is what the log must
-        have.
-        """
+        """Rewrite the next part of the first damaged file. Nothing may be pending: the local copy must be complete."""
         key = damaged[0]
         contents, path = self._contents, self._places.path(key)
         if key not in contents.digests or path is None:  # removed meanwhile
@@ -523,7 +521,7 @@ class ReplicatedFiles(Files):
             self.remove(path / name)
         with self._lock:
             if not super().names(path):
-                with suppress(FileNotFoundError):  # removed with its last file
+                with suppress(FileNotFoundError):  # its directory was removed with its last file
                     path.rmdir()
 
     def sync_directory(self, path: Path) -> None:

@@ -51,7 +51,7 @@ _COUNT, _DIGEST = (1 << _COUNT_BITS) - 1, (1 << (64 + _COUNT_BITS)) - 1
 
 @lru_cache(1024)  # each weight is computed three times: when its change is buffered, appended and applied
 def weight(serial: int) -> int:
-    """Return the share of one change in a digest: a hash of its serial, and a count of 1."""
+    """Return the digest of a single change: a hash of its serial, and a count of 1."""
     hashed = blake2b(serial.to_bytes(8, "big"), digest_size=8).digest()
     return int.from_bytes(hashed, "big") << _COUNT_BITS | 1
 
@@ -481,7 +481,7 @@ def decode_entry(payload: bytes, sequence: int, time: int) -> LogEntry:
 #: Bytes that stay free in a full log for beats, claims and removals. Without removals the log would stay full.
 RESERVE = 1024 * 1024
 
-#: Estimated bytes of one entry in an engine in addition to its data.
+#: Estimated bytes that an engine stores for an entry in addition to its data.
 ENTRY_OVERHEAD = 160
 
 #: Minimum seconds between two requests for the size of a full log.
@@ -526,7 +526,7 @@ class SharedLog:
         self.stored_at = -inf
         self.sequence = 0
         self.unsettled = (
-            False  # the engine did not confirm the last append; the next one stores the rest of it first
+            False  # the last append was not confirmed: the next one first stores the rest of its changes
         )
         self.last_status: LogStatus | None = None
         self.status_at = -inf
@@ -587,7 +587,7 @@ class SharedLog:
             return self.append([self._beat(Operation.BEAT, beat)])
 
     def append_release(self, beat: Beat) -> int:
-        """Append RELEASE. Later appends are refused even if it is not stored."""
+        """Append RELEASE. Later appends are refused, even if the RELEASE is not stored."""
         with self._lock:
             self._closed = self._closed or "this broker has released the log"
             return self._append([self._beat(Operation.RELEASE, beat)])

@@ -157,7 +157,7 @@ class IdChunk(LiveRecord):
         return len(self.ids) - self.dropped
 
     def add(self, identifier: bytes) -> None:
-        """Add an id. The ids of a transaction become one record, without others."""
+        """Add an id. The ids of one transaction become one record, which has no other ids."""
         log = self._owner.log
         self._append(identifier)
         if self._mark is log.mark and self._unlogged and log.in_transaction:

@@ -24,7 +24,7 @@ from stompring.errors import StoreError
 from .files import Files
 from .segment import HEADER, NO_IDENTITY, NO_LONGER_READ, Header
 
-#: Version of the file formats in a data directory. It rises when older versions of stompring cannot read the files.
+#: Version of the file formats in a data directory. A change that older versions of stompring cannot read increments it.
 SCHEMA_VERSION = 3
 
 LOCK, VERSION = "broker.lock", "schema-version"
@@ -281,7 +281,7 @@ INGESTED, INGESTED_LOCK = "ingested.json", "ingested.lock"
 
 INGESTED_VERSION = 1
 
-#: Ids of lakes. They are parts of file names.
+#: Form of the ids of lakes, which are parts of file names.
 LAKE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 _POSITION = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
@@ -298,7 +298,7 @@ class Position(NamedTuple):
 
 
 class Lake(NamedTuple):
-    """A lake that ingests the files. ``positions``: by folder, such as ``journal`` or ``paging/000000007``."""
+    """A lake that ingests the files. ``positions``: its `Position` by folder (``journal``, ``paging/000000007``)."""
 
     id: str
     name: str

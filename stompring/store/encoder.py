@@ -50,7 +50,7 @@ RETAINED_WAITING, RETAINED_ACKNOWLEDGED = 0, 1
 
 
 class RetainedPart(NamedTuple):
-    """The contents of one RETAINED record: messages, and the queues that they entered."""
+    """The contents of one RETAINED record: messages, and the queues that these entered."""
 
     messages: list[Message]
     #: by queue and consumer: indexes in ``messages`` of the messages that entered the queue; None: all
@@ -370,7 +370,7 @@ class RecordEncoder:
     # ---- transactions
 
     def open(self) -> None:
-        """Begin a transaction: its records take effect together."""
+        """Begin a transaction: its records take effect together, at a restart."""
         self._inner = []
 
     def close(self, number: int = 0) -> None:

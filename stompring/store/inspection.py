@@ -245,7 +245,7 @@ class JournalInspection(Replay):
             findings(misplaced.path, 0, f"not segment {misplaced.number}: {why}")
         for segment in self.segments:
             if snapshot.running and segment is self.segments[-1] and not segment.sealed:
-                continue  # the broker writes to it
+                continue  # a broker still writes to this file
             for fault in segment.faults:
                 lost = (
                     "" if segment.sealed else f"; {segment.size - fault.at} bytes to the end are unreadable"
@@ -276,7 +276,7 @@ class JournalInspection(Replay):
         super()._record(data, begin, end)
 
     def _check(self, at: int, payload: bytes) -> None:
-        """Report contradictions between a record and those before it."""
+        """Report contradictions between a record and the records before it."""
         kind = payload[0]
         if kind in (Kind.SETTLED, Kind.DELIVERED):
             # DELIVERED has the same fields, with consumer 0
@@ -328,7 +328,7 @@ class JournalInspection(Replay):
     # ---- results
 
     def queue(self, number: int) -> str:
-        """Return the name of a queue for a text, its number if the name is unknown."""
+        """Return the name of a queue for a message to the operator, or its number if the name is unknown."""
         return self.names.get((QUEUE, number), f"number {number}")
 
     @cached_property

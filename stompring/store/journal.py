@@ -299,7 +299,7 @@ class Journal:
     # ---- the start
 
     def begin(self, segments: list[JournalSegment], encoder: RecordEncoder | None = None) -> None:
-        """Continue after the ``segments`` of an earlier run: in the last with its ``encoder``, or else in a new one."""
+        """Continue after the ``segments`` of an earlier run: in the last with an ``encoder``, or else in a new one."""
         self.segments = segments
         self.leased_message = self.next_message + MESSAGE_LEASE
         self.bytes = sum(segment.size for segment in segments)
@@ -505,7 +505,7 @@ class Journal:
         return address.number
 
     def reserve_queue(self, number: int) -> None:
-        """Reserve the number of a queue, so that no other queue gets it after a crash."""
+        """Reserve the number of a queue, so that no other queue gets this number after a crash."""
         if number + LEASE // 2 >= self.next_queue:
             self.next_queue = number + LEASE
             if self.segments:
@@ -705,7 +705,7 @@ class Journal:
             self.keep_live(live)
         else:
             found = live.refs if isinstance(live, MessageReferences) else [live]
-            # a deleted queue may not have settled all its messages yet
+            # a deleted queue may not have settled all of its messages yet
             refs = [each for each in found if each.state != GONE and not each.queue.deleted]
             message = found[0].message
             if not refs:

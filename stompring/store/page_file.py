@@ -41,7 +41,7 @@ ADDRESS_FILE = "address.txt"
 #: The suffix of a damaged page file that was set aside.
 SET_ASIDE = ".invalidPage"
 
-#: The name of a page file: its number, and a suffix if it was set aside.
+#: The name of a page file: its number, and a suffix if the file was set aside.
 PAGE_NAME = re.compile(r"(\d{9,})\.page(?:(\.invalidPage)(?:\.\d+)?)?")
 
 DIRECTORY_NAME = re.compile(r"(\d{9,})(?:-\d+)?")

@@ -903,7 +903,7 @@ SHARED_AT_LEAST = 64
 @mypyc_attr(native_class=False)  # for weak references
 @dataclass(eq=False)
 class BlockRecords:
-    """The bytes of a block's records, and the offsets of the payloads in them. ``first``: index of the first."""
+    """The bytes of a block's records, and the offsets of their payloads. ``first``: index of the first message."""
 
     first: int
     at: array[int]
@@ -951,11 +951,11 @@ class Page:
         self.pending_reads: dict[int, list[tuple[int, Done]]] = {}
 
     def keeps(self, index: int) -> bool:
-        """Return whether the message at a position is durable, so that the journal may have records about it."""
+        """Return whether the message at a position is durable: the journal may have records about durable messages."""
         return self.contents is None or self.contents.kinds[index] & DURABLE_BIT != 0
 
     def share(self, index: int, message: Message) -> None:
-        """Cache a message for all queues, while a queue holds it."""
+        """Cache a message for all queues, as long as one queue holds it."""
         shared = self.shared
         if len(shared) >= self._most_shared:
             shared = self.shared = {at: each for at, each in shared.items() if each.holders}
@@ -1169,7 +1169,7 @@ class Pages:
         return True
 
     def write_gathered(self) -> None:
-        """Append the gathered messages, in one write if they fit into the page."""
+        """Append the gathered messages, in one write if the page has space for all."""
         queue, traits = self._gathers_for, self._gathers_like
         if queue is None or traits is None:
             return
@@ -1286,7 +1286,7 @@ class Pages:
         return page
 
     def add(self, page: Page) -> None:
-        """Add a page behind all others."""
+        """Add a page as the last one."""
         self._pages.append(page)
         self._by_number[page.number] = page
 
@@ -1427,7 +1427,7 @@ class Paging:
         return pages
 
     def release(self, directory: Path) -> None:
-        """Release a directory without page files, and delete it with ``purge``."""
+        """Release a directory that has no page files. With ``purge``, delete the directory."""
         self._of_directory.pop(directory, None)
         if self.purge:
             self.writer.when_synced(lambda: self.sweep(directory))

@@ -205,7 +205,7 @@ class MessageLoader:
             self._defer(columns, batch, segment)
 
     def _defer(self, columns: SegmentMessages, batch: Batch, segment: JournalSegment) -> None:
-        """Add a batch to its queue as one run."""
+        """Add a batch to its queue as one `ReferenceRun`."""
         places, batch.places = batch.places, array("I")
         length, queue, address = len(places), batch.queue, batch.address
         if not length or address is None:

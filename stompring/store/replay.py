@@ -111,7 +111,7 @@ class SegmentMessages:
         self._found = -1
 
     def add(self, begin: int, end: int, greatest: int) -> int:
-        """Add a record if the columns can have it and its number is above ``greatest``. Returns its number, else -1."""
+        """Add a record if it fits the columns, and its number is above ``greatest``. Returns its number, else -1."""
         data = self.data
         if end - begin < LEAST_MESSAGE:
             return -1
@@ -157,7 +157,7 @@ class SegmentMessages:
         return kind
 
     def find(self, number: int) -> int:
-        """Return the index of a message in the columns, -1 if it is not in them or settled."""
+        """Return the index of a message in the columns, -1 if the message is not in them or is settled."""
         numbers, place = self.numbers, self._found + 1
         # mostly the message directly follows the one found last
         if place >= len(numbers) or numbers[place] != number:

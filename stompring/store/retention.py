@@ -267,12 +267,12 @@ class LostFiles:
 
 
 def _end(files: Files, path: Path) -> int:
-    """Return the offset after the records of a file: before its footer if it has one."""
+    """Return the offset at which the records of a file end: its footer, or else the end of the file."""
     try:
         size = files.size(path)
         place = footer_offset(files.read(path, max(0, size - TRAILER.size)))
     except OSError:
-        return 0  # a reader cannot ingest it either
+        return 0  # readers cannot ingest the file either
     return size if place < 0 else place
 
 

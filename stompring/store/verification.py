@@ -121,7 +121,7 @@ def summarize(contents: DirectoryContents) -> Summary:
         sorted(addresses.values(), key=lambda address: address.name),
         sorted(counts.values(), key=lambda each: (each.queue.address, each.queue.name)),
         list(segments.values()),
-        # ``id-cache-size`` limits them at the next start
+        # the next start limits them to ``id-cache-size``
         duplicate_ids=[
             IdsSummary(addresses[number].name, count)
             for number, ids in journal.duplicate_ids.items()

@@ -164,7 +164,7 @@ def _write_zeros(files: Files, write: Write, descriptor: int) -> None:
 
 
 def _finish(opened: OpenFiles, write: Write) -> None:
-    """Seal a file behind its last write, and close it."""
+    """Write the footer of a file after its last write, and close the file."""
     stream, size = write.stream, write.at + write.size
     if stream.prefilled > size:
         opened.files.truncate(stream.path, size)
@@ -398,7 +398,7 @@ class Writer:
         self._failing_since = 0
 
     def open(self, path: Path, size: int = 0, *, journal: bool = False) -> AppendOnlyFile:
-        """Return a file to append to from ``size`` on. The first write creates it."""
+        """Return a file to which data is appended from offset ``size`` on. The first write creates the file."""
         return AppendOnlyFile(self, path, size, journal)
 
     @property
@@ -636,7 +636,7 @@ class Writer:
         self.on_failure(None)
 
     def write_now(self) -> None:
-        """Write everything appended, and wait until it is on disk or has failed. Blocks: only for start."""
+        """Write everything appended, and wait until it is on disk or the write has failed. Blocks: only for start."""
         self._flush_due = self.draining = True
         try:
             self._flush(False)
