@@ -324,7 +324,7 @@ class AnycastGroup:
 class Address(AddressBase):
     """One address with its own ``queues``. It also routes to the queues of matching wildcard addresses."""
 
-    hooks: Hooks  # from its policies
+    hooks: Hooks  # hooks of the policies that apply to it
 
     __slots__ = (
         "_anycast",
@@ -380,15 +380,15 @@ class Address(AddressBase):
         self.pages: Pages | None = None  # None outside page mode
         self.times_paged = 0
         self.queues: dict[str, Queue] = {}
-        self.diverts: tuple[Copier, ...] = ()  # diverts that copy its messages
-        self.retroactive: RetroactiveMessages | None = None  # its last messages, for new queues
+        self.diverts: tuple[Copier, ...] = ()  # diverts that copy its messages to other addresses
+        self.retroactive: RetroactiveMessages | None = None  # its last messages, for queues created later
         self.copied: bool  # whether diverts or retroactive messages copy its messages
         self.auto_created = False
         self.configured = False
         self.deleted = False
         self.paused = False
-        self.temporary = False  # deleted only with its connection
-        self.used = False  # has had a queue
+        self.temporary = False  # whether it is deleted with its connection, and not before
+        self.used = False  # whether a queue was ever created on it
         self.wildcard = False  # its queues receive messages of matching addresses
         self.routed_messages = 0
         self.unrouted_messages = 0
@@ -415,7 +415,7 @@ class Address(AddressBase):
         self.memory_limit.set_limits(settings.max_size_bytes, settings.max_size_messages)
         broker = self.broker
         self.hooks = broker.notifications.observe(self, broker.policies.hooks_for(self))
-        self.stamp += 1  # plans of SENDs contain the hooks
+        self.stamp += 1  # plans of SENDs contain the hooks, so they are outdated now
         for queue in self.queues.values():
             queue.update_hooks(self.hooks)
             broker.watch(queue)
@@ -916,7 +916,7 @@ class AddressServices(QueueServices):
         self.memory = GlobalMemoryLimit(
             configuration.global_max_size, configuration.global_max_messages, pageable_addresses
         )
-        self.disk = MemoryLimit()  # full while the disk is full
+        self.disk = MemoryLimit()  # full while a disk is full
         #: incremented when the queues of a wildcard address change, which invalidates all bindings
         self.generation = 0
         self.notifications = Notifications(lambda: self.configuration, self.clock)

@@ -58,10 +58,10 @@ Connect = Callable[["BridgeWorker", Connector], RemoteConnection]
 class BridgeState(StrEnum):
     """State of a bridge, or of one of its connections."""
 
-    STOPPED = "STOPPED"  # by management
+    STOPPED = "STOPPED"  # management has stopped it
     CONNECTING = "CONNECTING"
     CONNECTED = "CONNECTED"
-    WAITING = "WAITING"  # for the next attempt to connect
+    WAITING = "WAITING"  # waits for the next attempt to connect
     STOPPING = "STOPPING"  # waits for confirmations of messages
     FAILED = "FAILED"  # initial-connect-attempts or reconnect-attempts are used up
 
@@ -83,7 +83,7 @@ class ForwardEncoder:
         self._forwarding_address = configuration.forwarding_address
         self._transformer_configuration = configuration.transformer
         self._transformers: dict[str, Transformer | None] = {}  # transformers by address
-        self._relative_expiry = server.startswith("RabbitMQ")  # a TTL in the header `expiration`
+        self._relative_expiry = server.startswith("RabbitMQ")  # RabbitMQ: a TTL in the header `expiration`
 
     def frame(self, message: Message) -> bytes | None:
         """Return the SEND frame, whose receipt is the message number. None if the transformer drops the message."""
@@ -200,7 +200,7 @@ class BridgeWorker:
         self._on_stopped: Call | None = None
         self.bridge = bridge
         self.state = BridgeState.STOPPED
-        self.in_flight: dict[bytes, Reference] = {}  # by receipt, in the order of their SENDs
+        self.in_flight: dict[bytes, Reference] = {}  # unconfirmed messages by receipt, the oldest first
         self._out: list[bytes] = []
 
     # ---- start and stop
@@ -283,7 +283,7 @@ class BridgeWorker:
         """Add a consumer to the queue: the remote broker has sent CONNECTED."""
         bridge = self.bridge
         queue = bridge.queue
-        if queue is None:  # deleted during the connect
+        if queue is None:  # the queue was deleted during the connect
             self.on_closed(f"queue {bridge.configuration.queue_name} does not exist")
             return
         self.server = server
@@ -510,7 +510,7 @@ class Bridge:
         self.started = False
         self.paused = False
         self.last_error: str | None = None
-        self.last_error_time = 0  # epoch ms
+        self.last_error_time = 0  # epoch ms; 0: no error
         self.messages_forwarded = 0
         self.bytes_forwarded = 0
         self.messages_discarded = 0  # dropped by the transformer
@@ -521,11 +521,11 @@ class Bridge:
         self.broker = broker
         self.configuration = configuration
         self.name = configuration.name
-        self.identity = identity  # of this broker, for duplicate ids
+        self.identity = identity  # identity of this broker, for duplicate ids
         self.connect = connect
         self.matches = compiled_filter(configuration.filter)
         self.workers = [BridgeWorker(self) for _ in range(configuration.concurrency)]
-        self.reported: set[str] = set()  # faults that were logged since a connection worked
+        self.reported: set[str] = set()  # texts of faults that were logged since a connection worked
 
     @property
     def queue(self) -> Queue | None:

@@ -337,7 +337,7 @@ class Slices:
         self._clock = clock
         self._least = least
         self._line: deque[Call] = deque()
-        self._open = False  # a slice has begun in this iteration
+        self._open = False  # whether a slice has begun in this iteration
         self._end = 0.0
 
     def __len__(self) -> int:

@@ -96,7 +96,7 @@ class ResourceLimits:
     def __init__(self, configuration: BrokerConfiguration, directory: Directory) -> None:
         self._directory = directory
         self.sessions: Counter[str] = Counter()
-        self.queues: Counter[str] = Counter()  # by their attribute ``user``
+        self.queues: Counter[str] = Counter()  # number of queues by their attribute ``user``
         self.apply(configuration)
 
     def apply(self, configuration: BrokerConfiguration) -> None:

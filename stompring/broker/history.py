@@ -245,7 +245,7 @@ class History:
                 continue
             limit = memory.limits[index]
             if memory.second // seconds - series.end > limit:
-                self.series[index] = None  # no changes within the limit
+                self.series[index] = None  # no counter changed within the limit
             else:
                 series.trim(limit)
                 used += series.bytes
@@ -280,7 +280,7 @@ class History:
         end = memory.second // seconds
         series = self.series[resolution]
         length = max(0, end - first)
-        known = min(length, max(0, -(-self.since // seconds) - first))  # points before that are unknown
+        known = min(length, max(0, -(-self.since // seconds) - first))  # earlier points are unknown
         unknown: list[float | None] = [None]
         found: list[list[float | None]] = []
         for index, last in enumerate(self.last):

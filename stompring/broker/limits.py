@@ -336,7 +336,7 @@ class RejectionLog:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.counts = dict.fromkeys(LIMITS, 0)  # since the start
+        self.counts = dict.fromkeys(LIMITS, 0)  # rejections since the start, by limit
         self._more: dict[str, int] = {}  # by limit: rejections within `QUIET` after its log line
         self._timers: dict[str, Timer] = {}
 
@@ -430,7 +430,7 @@ class UnfinishedFrames:
         self.forget(holder)
         self._clock.soon(
             lambda: holder.refuse(error)
-        )  # later, because the connection may be processing a read
+        )  # later, because that connection may be processing a read
 
     def forget(self, holder: Holder) -> None:
         """Remove the bytes of a connection that is closed, or whose frame is complete."""

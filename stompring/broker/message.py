@@ -82,7 +82,7 @@ class Traits:
         user: str | None = None,
     ) -> None:
         self.block = block  # header lines "name:value\n" with 1.2 escapes, without number and timestamp
-        self.destination = destination  # destination header of the SEND
+        self.destination = destination  # destination header of the SEND, for the MESSAGE
         self.routing_type = routing_type
         self.priority = priority
         self.durable = durable

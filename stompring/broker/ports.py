@@ -155,7 +155,7 @@ class Block(Protocol):
     page: Page
     first: int  # index of the first message
     stop: int  # index after the last message
-    size: int  # bytes of memory
+    size: int  # bytes of memory of the block
 
     def message(self, index: int) -> Message:
         """Return a message. All queues get the same object, while one of them holds it."""
@@ -259,7 +259,7 @@ class Pages(Protocol):
     def address(self) -> AddressBase:
         """The address."""
 
-    bytes: int  # total size of the page files
+    bytes: int  # total bytes of the page files
 
     def in_order(self) -> Sequence[Page]:
         """Return all pages, ascending by number."""
@@ -407,11 +407,11 @@ SLOW_HOOK = 0.02
 class AdmissionResult(NamedTuple):
     """The result of `Admission.evaluate` unless the message is simply accepted."""
 
-    drop: bool = False  # discard the message
+    drop: bool = False  # whether to discard the message
     wait: int = (
         0  # milliseconds until the next evaluation; the broker does not read from the producer meanwhile
     )
-    address: str | None = None  # the address to route the message to instead
+    address: str | None = None  # address that gets the message instead
     headers: HeaderChanges | None = None  # headers to set, or to remove (value None)
 
 
@@ -479,8 +479,8 @@ class Hooks:
     # returns the admission of a message; called with the result of ``admit``, or `NOT_EVALUATED`
     admission: Callable[[object], Admission] = _no_admission
     slow_admit: Callable[[float], None] = _not_slow  # called with the seconds that ``admit`` took
-    reports_entered: bool = False  # a policy overrides `AddressPolicy.entered`
-    reports_refused: bool = False  # a policy overrides `AddressPolicy.refused`
+    reports_entered: bool = False  # whether a policy overrides `AddressPolicy.entered`
+    reports_refused: bool = False  # whether a policy overrides `AddressPolicy.refused`
     subscribed: Callable[[Subscriber], None] | None = None
     enqueued: Listener | None = None
     evicted: Listener | None = None
@@ -489,7 +489,7 @@ class Hooks:
     dead_lettered: Listener | None = None
     delivered: Listener | None = None
     settled: Listener | None = None
-    deleted: Call | None = None  # the address was deleted
+    deleted: Call | None = None  # called when the address was deleted
 
 
 def hooks_with_settled(hooks: Hooks, settled: Listener) -> Hooks:

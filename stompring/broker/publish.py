@@ -251,7 +251,7 @@ class FreedMemory:
 
 def _fails(address: Address) -> bool:
     if address.hooks.full is not None:
-        return False  # a policy decides about each message
+        return False  # unknown: a policy decides about each message
     pages_fail = address.settings.page_full_policy is PageFullPolicy.FAIL
     return address.policy is FullPolicy.FAIL or (address.policy is FullPolicy.PAGE and pages_fail)
 
@@ -386,7 +386,7 @@ def publish(broker: Services, publication: Publication, body: bytes) -> Rejectio
     if address.generation != broker.generation:
         address.rebind()
     queues = address.reaches_all
-    if queues and traits.routing_type is not address.not_for_all:  # `Address.route` inlined
+    if queues and traits.routing_type is not address.not_for_all:  # this is `Address.route`, inlined
         address.routed_messages += 1
         tail = make_tail(number, traits.block, body, now, expires)
         body_at = len(tail) - len(body) - TAIL_END
@@ -537,7 +537,7 @@ def route(
     """
     address = as_address(message.address)
     diverted = divert(address, message, due, recurrence) if address.copied else None
-    if diverted:  # by an exclusive divert
+    if diverted:  # an exclusive divert took the message
         return address.count_routed(1)
     queues = accepting(address, queue, message)
     if not queues:
@@ -1063,8 +1063,8 @@ class Mover:
     """Moves or copies messages of one queue to targets."""
 
     source: Queue
-    remove: bool  # move the messages; else copy them
-    keep_origin: bool = False  # retried messages keep the headers of their origin
+    remove: bool  # True: move the messages, False: copy them
+    keep_origin: bool = False  # whether retried messages keep the headers of their origin
     _traits: tuple[Traits, Address, Traits] | None = None  # cached: source traits, address, moved traits
 
     def send(self, ref: Reference, target: Target, origin: MessageOrigin | None = None) -> Rejection | bool:

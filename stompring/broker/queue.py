@@ -106,7 +106,7 @@ def not_from(origin: object, matches: Matches | None) -> Matches:
     return accepts
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # of the kit for tests of policies
+@mypyc_attr(allow_interpreted_subclasses=True)  # for the kit with which policies are tested
 class Consumer(ConsumerBase):
     """Base of the session's subscriptions. Its queue calls the ``deliver`` methods; `Dispatcher` sets the attributes.
 
@@ -318,7 +318,7 @@ def _owner(consumer: Consumer) -> GroupOwner:
 
 
 #: The bits of `Dispatcher.blocks`: why a message that arrives cannot be delivered directly.
-PAUSED = 1  # by management
+PAUSED = 1  # management has paused delivery
 AWAITING_CONSUMERS = 2  # consumers-before-dispatch, delay-before-dispatch
 SUSPENDED = 4  # background work on many messages of the queue is in progress
 GROUPS = 8  # the queue has had messages of groups: the owner of a group gets its messages
@@ -366,7 +366,7 @@ class SelectorList:
     consumers: int = 0
     #: position of the scan of older messages: the list has no message behind it. None: the scan is complete
     cursor: PendingCursor | None = None
-    paused: bool = False  # the scan waits until the list is empty
+    paused: bool = False  # whether the scan waits until the list is empty
 
 
 #: Number of references that a `PendingCursor` reads at once.
@@ -460,7 +460,7 @@ class Dispatcher:
             self.suspend()
         self._timer: Timer | None = None  # delay-before-dispatch
         self._dispatching = False
-        self._deferred = False  # delivery continues in a later reactor turn
+        self._deferred = False  # whether delivery continues in a later reactor turn
         self._await_consumers_again()
 
     # ---- whether messages are delivered
@@ -1298,7 +1298,7 @@ class Queue(QueueBase):
         )  # the list of `Dispatcher`, here for hot paths
         self.ready = self.dispatcher.ready
         self.paged: PagedQueue | None = None  # the messages in pages, None without any
-        self.scheduled: dict[int, Reference] = {}  # in memory, by message number
+        self.scheduled: dict[int, Reference] = {}  # scheduled messages in memory, by message number
         self.ring_size = attributes.ring_size
         self.no_local: object = None  # sender whose messages a multicast subscription rejects (no-local)
         self.accepts: Matches | None = None  # filter and no-local together, for the address
@@ -1306,7 +1306,7 @@ class Queue(QueueBase):
         self.view: object = None  # the view that policies get of the queue, None until one needs it
         self.evicted: Listener | None = None  # called with each message that the ring evicts
         self.update_hooks(hooks)
-        self.used = False  # the queue has had a consumer
+        self.used = False  # whether the queue has ever had a consumer
         self.deleted = False
         self.as_configured: QueueAttributes | None = None  # attributes in the last applied broker.xml
 
@@ -1320,8 +1320,8 @@ class Queue(QueueBase):
         self.messages_expired = 0
         self.messages_killed = 0
         self.messages_replaced = 0
-        self.messages_requeued = 0  # rejected by a consumer, or its connection was lost
-        self.messages_removed = 0  # removed by management, and also counted as acknowledged
+        self.messages_requeued = 0  # messages that a consumer rejected, or whose connection was lost
+        self.messages_removed = 0  # messages that management removed; also counted as acknowledged
         self.history: History | None = None  # samples of the counters, None while the queue is not sampled
 
     def set_number(self, number: int) -> None:
@@ -1825,7 +1825,7 @@ class Queue(QueueBase):
     def _requeue_all(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> Iterator[None]:
         runs: list[Iterator[Reference]] = []
         while refs:
-            run = refs[-MOST_SORTED:]  # the messages of one consumer are almost sorted
+            run = refs[-MOST_SORTED:]  # the references of one consumer are almost sorted already
             del refs[-MOST_SORTED:]
             run.sort(key=attrgetter("sequence"))
             run.sort(key=attrgetter("message.traits.priority"), reverse=True)
@@ -2150,7 +2150,7 @@ class QueueServices:
         )
         self.expiry = Expiry(clock, self.background, _still_watched, lambda: _expire)
         self.random = random.random  # nosec B311
-        self.numbers = Numbers(1)  # numbers for messages
+        self.numbers = Numbers(1)  # generates message numbers
         self.next_queue_number = count(1).__next__
 
     def next_message_number(self) -> int:

@@ -35,7 +35,7 @@ class PageRead:
 
     def __init__(self, area: PagedQueue, cursor: Cursor, page: Page, index: int) -> None:
         self.block: Block | None = None
-        self.over = False  # the read has ended
+        self.over = False  # whether the read has ended
         self._call: Call | None = None
         area.fetch(cursor, page, index, self._came)
 

@@ -123,7 +123,7 @@ LEAST = {
 PENDING, DELIVERING, SCHEDULED, GONE, DEFERRED = range(5)
 STATES = ("pending", "delivering", "scheduled", "gone", "deferred")
 
-LEVELS = 10  # JMS priorities 0 to 9
+LEVELS = 10  # number of JMS priorities, 0 to 9
 
 #: Maximum length of a list that `PendingList.sweep` checks as a whole. Of a longer one it checks `RUN` references.
 WHOLE, RUN = 4096, 512
@@ -148,7 +148,7 @@ class Page(Protocol):
 Position = tuple[Page, int]
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # as `Consumer`
+@mypyc_attr(allow_interpreted_subclasses=True)  # for subclasses of `Consumer`
 class ConsumerBase:
     """Base of `Consumer`, for references and the store."""
 
@@ -475,7 +475,7 @@ class PendingList:
         level.rotate(at)
         for index, ref in enumerate(found):
             if ref.state == DEFERRED:
-                return found[:index]  # the next call begins with this run
+                return found[:index]  # the next call continues with this run
         return found
 
     def snapshot(self) -> Iterator[Reference]:
@@ -531,7 +531,7 @@ class TimerQueue:
         wanted: Callable[[Reference, int], bool],
         fall_due: Callable[[], Callable[[Reference], None]],
     ) -> None:
-        self._busy = False  # `_sweep` runs
+        self._busy = False  # whether `_sweep` is running
         self._unwanted = 0
         self._timer: Timer | None = None
         self._timer_due = 0

@@ -635,7 +635,7 @@ WEIGHT = 0.5
 class Work(Protocol):
     """Work that a `Loader` does in time slices."""
 
-    requested: bool  # is in the queue of the loader
+    requested: bool  # whether it is in the queue of the loader
 
     def work(self, in_time: InTime) -> None:
         """Work until ``in_time`` returns False. Call `Loader.request` if work is left."""
@@ -658,7 +658,7 @@ class Loader:
         self._called = False
         self._since = 0.0  # time at which the loader returned control to the reactor
         self._end = 0.0
-        self._credit = 0.0  # saved time, in seconds
+        self._credit = 0.0  # seconds saved up for a slice
         self.stopped = False
         self._clock = clock
         self._others = others
@@ -987,8 +987,8 @@ class PageCredit:
 
     def __init__(self, queue: Queue, areas: TargetAreas) -> None:
         self._logged_at = 0
-        self.size = 0  # bytes in delivery
-        self.freed = False  # a blocked consumer has settled a message
+        self.size = 0  # bytes of messages from pages in delivery
+        self.freed = False  # whether a blocked consumer has settled a message
         self._queue = queue
         self._areas = areas
         self.shares: defaultdict[Consumer, ConsumerCredit] = defaultdict(ConsumerCredit)
@@ -1137,7 +1137,7 @@ class TargetArea:
         self._by_address: dict[AddressBase, Cursor] = {}
         self._oldest = (-1, 0)  # key (-1: unknown) and timestamp (epoch ms) of the oldest message on disk
         self._reading_oldest = False
-        self._returned = False  # messages were requeued since the last `demand`
+        self._returned = False  # whether messages were requeued since the last `demand`
         self._last_blocks: dict[object, Block] = {}  # by requester: the block that it read last
         self._fetching: set[object] = set()
         self._turn = 0  # index of the list that is filled next
@@ -1181,7 +1181,7 @@ class TargetArea:
     @property
     def waiting(self) -> int:
         cursors = self.cursors
-        if len(cursors) == 1:  # the usual case
+        if len(cursors) == 1:  # the usual case: messages in the pages of a single address
             return cursors[0].waiting
         waiting = 0
         for cursor in cursors:
@@ -1855,7 +1855,7 @@ class LastValueArea(TargetArea):
         self._evicted = 0  # evicted messages whose keys may still be in the index
         self._rebuild: Iterator[bool] | None = None
         self._rebuild_begun = 0
-        self._unread: list[Cursor] = []  # cursors that the rebuild reads
+        self._unread: list[Cursor] = []  # cursors that the rebuild has yet to read
         self.last_values = queue
 
     def rebuild(self, cursor: Cursor) -> None:

@@ -335,7 +335,7 @@ class ReplicatedFiles(Files):
         """Rewrite the next part of the first damaged file. Nothing may be pending: the local copy must be complete."""
         key = damaged[0]
         contents, path = self._contents, self._places.path(key)
-        if key not in contents.digests or path is None:  # removed meanwhile
+        if key not in contents.digests or path is None:  # the file was removed meanwhile
             damaged.popleft()
             self._rewritten_to = 0
             return

@@ -369,7 +369,7 @@ class NatsConnection:
             self._dispose(client)
             if isinstance(fault, TimeoutError):
                 raise NatsError(f"{server} does not answer") from None
-            if isinstance(fault, ConnectionError) and client._server_info:  # the server has introduced itself
+            if isinstance(fault, ConnectionError) and client._server_info:  # the server has refused it
                 raise NatsError(
                     f"{server} refuses the authorization: check user, password, credentials, certificate"
                 ) from None
@@ -450,7 +450,7 @@ _STREAM_NAME = re.compile(r"[^\s.*>/\\]{1,255}")
 
 # Codes of JetStream errors (err_code).
 _NOT_FOUND, _NO_MESSAGE = 10059, 10037
-_FULL = frozenset((10002, 10028, 10047, 10077))  # of the account, memory, storage, the stream
+_FULL = frozenset((10002, 10028, 10047, 10077))  # limits of the account, memory, storage or stream
 _TOO_LARGE = 10054
 
 
@@ -612,7 +612,7 @@ class NatsLog:
         # the writer
         self._writer = self._number = self._last = 0
         self._pending: deque[_Pending] = deque()
-        self._uncertain = False  # some of `_pending` may be stored
+        self._uncertain = False  # whether some of `_pending` may be stored
         # about the machine of the leader
         self._is_local = is_local or is_local_address
         self._local_nodes: frozenset[str] = frozenset()
@@ -881,7 +881,7 @@ class NatsLog:
         for monitor, page in zip(monitors, pages, strict=True):
             name = str(page.get("server_name", ""))
             if name not in nodes:
-                continue  # a node of another cluster
+                continue  # this node is of another cluster
             if await asyncio.to_thread(self._is_local, urlsplit(monitor).netloc):
                 local.add(name)
             configuration = page.get("jetstream", {}).get("config") or {}
@@ -1056,7 +1056,7 @@ class NatsLog:
         subject = subject_of(self._stream, change.key)
         payload = encode_entry(writer, 0, change)
         headers = {"Nats-Expected-Last-Sequence": str(after)}
-        if after == 0:  # servers before 2.10 read 0 as no expectation
+        if after == 0:  # servers before 2.10 take 0 for no expectation
             headers["Nats-Expected-Last-Subject-Sequence"] = "0"
         reason = ""
         while True:

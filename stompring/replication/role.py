@@ -442,7 +442,7 @@ class Node:
             return RETRY_INTERVAL
         except (UnsafeLog, Fenced) as fault:
             self.lose(str(fault))
-        except OSError as fault:  # of the local copy
+        except OSError as fault:  # an error of the local copy
             if self._role in ACTIVE_ROLES:
                 raise
             self._answered = None
@@ -751,7 +751,7 @@ class Node:
         self.log.stored_at = min(self.log.stored_at, began)
         self.log.contents = contents
         self._copy.apply([LogEntry(sequence, 0, writer, 0, change)])
-        if not self._become(Role.ACTIVE, Role.STANDBY):  # `release` was called meanwhile
+        if not self._become(Role.ACTIVE, Role.STANDBY):  # another thread has called `release` meanwhile
             self._append_release("stopped", "")
             return BEAT_INTERVAL
         self._takeovers += 1

@@ -287,7 +287,7 @@ def _replace(path: Path, version: Version, what: str, text: str) -> None:
 
     Raises ConfigurationError if a program without the lock, such as an editor, has changed it meanwhile.
     """
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp: mode 0600
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(text.encode())

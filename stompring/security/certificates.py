@@ -358,8 +358,8 @@ def _read_jks(data: bytes, password: str) -> Keystore:
     store = Keystore([], [])
     for _ in range(reader.number(4)):
         kind = reader.number(4)
-        reader.text()  # the alias
-        reader.take(8)  # creation time
+        reader.text()  # skip the alias
+        reader.take(8)  # skip the creation time
         if kind == _KEY_ENTRY:
             key = load_der_private_key(_private_key(reader.take(reader.number(4)), secret), None)
             chain = tuple(_certificate(reader, version) for _ in range(reader.number(4)))
@@ -373,7 +373,7 @@ def _read_jks(data: bytes, password: str) -> Keystore:
 
 def _certificate(reader: _Reader, version: int) -> x509.Certificate:
     if version == 2:
-        reader.text()  # the type of the certificate
+        reader.text()  # skip the type of the certificate
     data = reader.take(reader.number(4))
     try:
         return x509.load_der_x509_certificate(data)
@@ -451,7 +451,7 @@ def self_signed(names: Sequence[str], days: int) -> tuple[bytes, bytes]:
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))  # clocks of clients differ
+        .not_valid_before(now - timedelta(hours=1))  # an hour earlier, because clocks of clients may be slow
         .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
         # it signs no other certificates

@@ -219,7 +219,7 @@ class _Emitter:
 
     def _compared(self, node: Compare, sense: bool, known: Known) -> Tested:
         left, right, operator = node.left, node.right, node.operator
-        if isinstance(left, (Number, Text, Boolean)):  # constants go to the right
+        if isinstance(left, (Number, Text, Boolean)):  # a constant must be on the right
             left, right, operator = right, left, _MIRRORED[operator]
         if not sense:
             operator = _OPPOSITE[operator]

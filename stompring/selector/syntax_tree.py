@@ -186,7 +186,7 @@ _KINDS: dict[type[Node], Kind] = {
 
 NESTING_LIMIT = 100  # far below the recursion limits of the compilers
 SIZE_LIMIT = 2000  # conditions, operators and operands: some 600 comparisons; compiling blocks the broker
-XPATH_SIZE = 20  # nodes that an XPATH counts as
+XPATH_SIZE = 20  # number of nodes for which an XPATH counts
 
 
 def nest(node: Node, *children: Node) -> Node:

@@ -458,7 +458,7 @@ class BrokerRun:
     standby: Standby | None = None
     service: BrokerService | None = None
     _stopping = False
-    _hurried = False  # a signal arrived during the stop
+    _hurried = False  # whether a signal arrived during the stop
     _taking_over_since: float | None = None  # reactor time at which the takeover began; None: never a standby
     _replication: Replication | None = None
     _request: StepDown | None = None

@@ -63,7 +63,7 @@ class Standby(StandbyContext):
     node: Node | None = None  # None: no replicated log
     security: Security | None = None
     _running = False
-    _timer: Any = None  # next poll
+    _timer: Any = None  # timer of the next poll
 
     def __init__(self, configuration: BrokerConfiguration, reactor: Any, systemd: SystemdNotifier) -> None:
         """Check the files that the configuration refers to. Raises `ConfigurationError`."""
@@ -545,7 +545,7 @@ def discard_unsent() -> None:
     try:
         descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:
-        return  # not Linux
+        return  # no /proc: the system is not Linux
     for descriptor in descriptors:
         with suppress(OSError):
             if stat.S_ISSOCK(os.fstat(descriptor).st_mode):

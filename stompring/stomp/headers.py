@@ -373,7 +373,7 @@ class CutHead(Head):
 
     def _decode(self) -> dict[bytes, bytes]:
         block = self._data[self._start : self._stop]
-        plain = decode_plain(block, _ANY) or decode(block, b"1.2")  # a 1.1 block with escapes is not cut
+        plain = decode_plain(block, _ANY) or decode(block, b"1.2")  # blocks with escapes are decoded as 1.2
         headers = self._headers = plain.headers
         self._block = plain.block
         return headers
@@ -443,7 +443,7 @@ class HeadReader:
         self._asking_end = b""  # bytes of such a block after its receipt
         self.body = 0
         self.max_body = max_body_length
-        self._crlf = True  # CR LF is a line end
+        self._crlf = True  # whether CR LF is a line end
         self._opened_crlf = False  # the opening frame had CR LF
 
     def negotiated(self, version: bytes) -> None:

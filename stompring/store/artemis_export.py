@@ -140,7 +140,7 @@ class ArtemisExportReader(ImportedFile):
         self.java_bodies: Counter[str] = Counter()
         self._line = 1  # last line of the entry that `entries` has yielded last
         self._entries: deque[tuple[int, Entry]] = deque()  # entries to yield, each with its last line
-        self._left = b""  # an incomplete tag
+        self._left = b""  # the beginning of an incomplete tag
         self._elements: list[str] = []  # names of the open elements
         self._queues: dict[str, DeclaredQueue] = {}
         self._wildcards = WildcardAddresses(WildcardSyntax())
@@ -341,7 +341,7 @@ class _MessageReader:
         self._queues: list[str] = []
         # the pieces of a large body are each encoded as Base64
         self.piece: list[str] = []  # Base64 text of the current piece
-        self._pieces: list[bytes] = []  # decoded
+        self._pieces: list[bytes] = []  # decoded pieces of the body
 
     def start(self, name: str, parent: str, given: _Attributes) -> None:
         if name == "property" and parent == "properties":
@@ -428,8 +428,8 @@ class _MessageReader:
                 continue
             header = RENAMED.get(name, name)
             if header != name and header in self._properties:
-                continue  # the sender has set that header, too
-            if name == "JMSReplyTo":  # Artemis adds the prefix
+                continue  # the sender has set that header as well
+            if name == "JMSReplyTo":  # Artemis adds a prefix to this property
                 value = value.removeprefix("queue://").removeprefix("topic://")
             pair = [text.replace("\0", "\ufffd").encode("utf-8", "replace") for text in (header, value)]
             yield header_line(*pair)

@@ -309,7 +309,7 @@ class Bindings:
         self.values: dict[int, Mapping[str, Any]] = {}
         self.ids: dict[Address, StoredIds] = {}
         self._journal = journal
-        self._known: dict[object, Binding] = {}  # by queue, address, or number of a value
+        self._known: dict[object, Binding] = {}  # bindings by queue, address, or number of a value
 
     def of(self, subject: Queue | Address | int) -> Binding:
         """Return the binding of a queue, an address, or the value with a number. Creates it on first use."""

@@ -117,7 +117,7 @@ class MessageState(NamedTuple):
     """The state of a message in one queue, as in a STATE record."""
 
     deliveries: int
-    attempts: int  # failed deliveries
+    attempts: int  # number of failed deliveries
     due: int  # epoch ms; 0: not scheduled
     recurrence: bytes = b""  # JSON (`recurrence_fields`); empty: none
 
@@ -250,7 +250,7 @@ class RecordEncoder:
         tail, number, timestamp = message.tail, message.number, message.timestamp
         if self._inner is not None:
             self._inner.append(head + tail)
-        else:  # two parts, so that the tail is not copied
+        else:  # two parts avoid a copy of the tail
             at, size = self.at, len(head) + len(tail)
             self.at = at + 8 + size
             self._starts.append(at)

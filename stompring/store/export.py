@@ -139,7 +139,7 @@ class QueueEntry:
 
     queue: str
     deliveries: int = 0
-    attempts: int = 0  # failed deliveries
+    attempts: int = 0  # number of failed deliveries
     due: int = 0  # epoch ms; 0: not scheduled
     recurrence: Recurrence | None = None
 
@@ -148,7 +148,7 @@ class QueueEntry:
 class PortableMessage:
     """A message with all the queues that hold it."""
 
-    number: int  # in the exporting broker; an import assigns another one
+    number: int  # number in the exporting broker; an import assigns another
     address: str
     places: Sequence[QueueEntry]
     traits: Traits

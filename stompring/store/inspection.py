@@ -93,7 +93,7 @@ class Snapshot(ExitStack[None]):
     def __init__(self, directory: DataDirectory) -> None:
         super().__init__()
         self.directory = directory
-        self.running = is_locked(directory.root)  # a broker has the directory
+        self.running = is_locked(directory.root)  # whether a broker has the directory
         self.identity = NO_IDENTITY
         with suppress(OSError, StoreError):
             self.identity = read_identity(Files(), directory.root / IDENTITY) or NO_IDENTITY
@@ -142,7 +142,7 @@ class Snapshot(ExitStack[None]):
                 before = self._pages_there()
                 self.journal = self._opened(self.directory.journal, SEGMENT_NAME)
             except FileNotFoundError:
-                continue  # deleted between listing and opening
+                continue  # the file was deleted between listing and opening
             there = self._pages_there()
             if before <= there:
                 for folder in self.folders:  # drop pages that were deleted before the journal was opened
@@ -522,7 +522,7 @@ class DirectoryContents:
         self.snapshot = snapshot
         self._progress = progress
         self.journal = journal = JournalInspection(snapshot, findings, progress)
-        seen: set[int] = set()  # numbers of pages
+        seen: set[int] = set()  # numbers of pages found so far
         self.folders: list[FolderContents] = []
         for folder in snapshot.folders:
             # the broker may create the next page before it writes this page's footer

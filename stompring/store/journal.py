@@ -288,7 +288,7 @@ class Journal:
         self._depth = 0  # number of open nested transactions
         self.mark = Transaction()  # the latest transaction
         self._gathering: Iterator[int] | None = None  # encodes events, and yields their number
-        self._continuing = False  # `_continue` is scheduled
+        self._continuing = False  # whether `_continue` is scheduled
         self._lease_written = 0
         self._sync_next = False  # whether to sync the next records whatever the settings
         self._skipped = False  # whether to gather after the end of the open transaction

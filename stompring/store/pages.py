@@ -168,7 +168,7 @@ class PageReader:
     """The reads of all pages of a broker."""
 
     def __init__(self, reader: Disk, files: Files, clock: Clock) -> None:
-        self.account: Account | None = None  # memory account of blocks; None: the address's own
+        self.account: Account | None = None  # memory account of blocks; None: that of the address
         self.blocks_read = 0
         self.bytes_read = 0
         self._reader = reader
@@ -561,7 +561,7 @@ class Cursor:
         self.waiting = 0
         self.timed = 0
         self.levels = [0] * 10
-        self.page_states: dict[AnyPage, QueuePageState] = {}  # by page
+        self.page_states: dict[AnyPage, QueuePageState] = {}  # states of the queue by page
         self._order: list[QueuePageState] = []
         self._numbers: list[int] = []  # page numbers of ``_order``
         self._lowest = [0] * 10  # by priority: no page with a lower number than this has a waiting message
@@ -715,7 +715,7 @@ class Cursor:
         page, index = place
         page_state = self.page_states.get(page)
         if page_state is None:
-            return  # the queue was deleted
+            return  # the queue was deleted meanwhile
         states = page_state.states
         if states[index] != LOADED:
             return
@@ -927,7 +927,7 @@ class Page:
         self.bytes = 0  # bytes of the file, including a footer of an earlier run
         self.soonest_expiry = 0
         self.soonest_due = 0
-        self.contents: PageColumns | None = None  # while the page is appended to
+        self.contents: PageColumns | None = None  # only while the page is appended to
         self.starts: array[int] | None = None
         self.stream: AppendOnlyFile | None = None  # None for a page of an earlier run
         self.sealed = False  # the file has a footer to read `starts` from
@@ -1320,7 +1320,7 @@ class Pages:
     def retire(self, page: Page) -> None:
         """Remove a page without unsettled messages. Its file is deleted when no synced record needs it."""
         page.gone = True
-        page.plan = None  # break the reference cycle
+        page.plan = None  # breaks a reference cycle
         contents, page.contents = page.contents, None
         if contents is not None and self.paging.retention is not None:
             seal_page(page, contents, self.address.number)  # a retained file must be complete

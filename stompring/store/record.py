@@ -61,7 +61,7 @@ class Cause(IntEnum):
     """The reason for which a STATE or PAGE_STATE record was written."""
 
     REPEATED = 0  # nothing has changed: compaction writes the state again
-    RETURNED = 1  # a delivery was returned
+    RETURNED = 1  # a delivered message was requeued
     SCHEDULED = 2  # a recurring message waits for its next due time
     ADDED = 3  # a message with a record entered another queue
 
@@ -610,7 +610,7 @@ def fits(data: bytes, begin: int, end: int) -> bool:
     return (
         TRAITS.size + sum(parts) <= traits
         and block < head
-        and data[begin + 2] <= 9  # its priority
-        and data[begin + 15] < 0x40  # the last byte of its number
+        and data[begin + 2] <= 9  # the byte of the priority
+        and data[begin + 15] < 0x40  # the last byte of the message number
         and data[begin + 1] & ROUTING_MASK != ROUTING_MASK
     )

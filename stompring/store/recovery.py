@@ -264,8 +264,8 @@ class Recovery:
         self.replay = Replay(files, journal.directory, journal.identity)
         self._broker = broker
         self.addresses: dict[int, Address] = {}
-        self.queues: dict[int, Queue] = {}  # by number
-        self.segments: dict[int, JournalSegment] = {}  # by number
+        self.queues: dict[int, Queue] = {}  # durable queues by number
+        self.segments: dict[int, JournalSegment] = {}  # segments by number
         self._reported_at = broker.clock.steady.refresh()
         self.messages = 0
         self.orphaned = 0  # number of messages whose queues no longer exist

@@ -248,7 +248,7 @@ class MessageIndex:
 SEGMENT_NAME = re.compile(r"(\d{9,})\.journal")
 
 _NUMBER = Struct("<Q")
-_NUMBER_AT = 8  # offset in a message record
+_NUMBER_AT = 8  # offset of the number in a message record
 _COUNT = Struct("<I")
 _QUEUES_AT = MESSAGE.size - 8
 
@@ -278,7 +278,7 @@ class ReplayedIds:
     def __init__(self) -> None:
         self.oldest = 0
         self.next = 0
-        self._found: dict[int, tuple[ReadSegment, bytes]] = {}  # by position
+        self._found: dict[int, tuple[ReadSegment, bytes]] = {}  # segment and id by position
 
     def include(self, segment: ReadSegment, first: int, oldest: int, ids: list[bytes]) -> None:
         """Add the ids of one record. They replace earlier ids at the same positions."""
@@ -331,12 +331,12 @@ class Replay:
         self._greatest = 0  # highest number in the columns of `messages`
         # by message: queues that have settled it, while other queues still hold it
         self.gone: dict[int, set[int]] = {}
-        self.states: dict[int, dict[int, MessageState]] = {}  # by message and queue
+        self.states: dict[int, dict[int, MessageState]] = {}  # state by message and queue
         self.went_out: dict[int, dict[int, int]] = {}  # by message and queue: deliveries since the last state
         self.names: dict[tuple[int, int], str] = {}
         self.ended: set[tuple[int, int]] = set()  # deleted addresses, queues and values
         self.bindings: dict[tuple[int, int], tuple[ReadSegment, dict[str, Any]]] = {}
-        self.duplicate_ids: dict[int, ReplayedIds] = {}  # by address
+        self.duplicate_ids: dict[int, ReplayedIds] = {}  # ids by address
         self.page_records: list[tuple[ReadSegment, bytes]] = []  # payloads of PAGE_… records, in order
         self.transactions: set[int] = set()  # committed transactions with messages in pages
         self.complete_transaction = 1  # all transactions with smaller numbers are complete
@@ -654,14 +654,14 @@ class PageRecords:
     """
 
     def __init__(self, records: Iterable[tuple[ReadSegment, bytes]]) -> None:
-        self.settled: dict[QueueInPage, list[tuple[int, int]]] = {}  # runs: first, count
+        self.settled: dict[QueueInPage, list[tuple[int, int]]] = {}  # runs of settled positions: first, count
         # by index: deliveries, attempts, due time (epoch ms)
         self.states: dict[QueueInPage, dict[int, tuple[int, int, int]]] = {}
         self.segments: dict[QueueInPage, ReadSegment] = {}
         self.ends: dict[int, int] = {}
         self.reach: dict[int, int] = {}
         for segment, payload in records:
-            with suppress(error):  # malformed records
+            with suppress(error):  # ignore malformed records
                 self._read(segment, payload)
 
     def _read(self, segment: ReadSegment, payload: bytes) -> None:

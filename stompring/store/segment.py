@@ -96,7 +96,7 @@ class Header:
     kind: int = 0
     next_number: int = 0
     created: int = 0
-    number: int = 0  # number in the name of the file
+    number: int = 0  # number that the name of the file must have
     directory: bytes = NO_IDENTITY
     address: int = 0
     previous: int = 0  # bytes of the previous segment without its footer

@@ -204,7 +204,7 @@ class ReactorSync:
         self._until = 0  # the disk counts as slow until this time (ms of the steady clock)
         self._waiting_since = 0.0  # when the batch that waits for an idle reactor was due; 0: none waits
         self.busy_batches = 0  # number of next batches that go to the disk thread without a wait
-        self.seconds = SLOW_SYNC  # until the first syncs
+        self.seconds = SLOW_SYNC  # a guess until the first syncs
         self.count = 0  # number of batches written by the reactor's thread
 
     def observe(self, seconds: float) -> None:
@@ -335,7 +335,7 @@ class Write(NamedTuple):
     parts: list[bytes]
     size: int
     sync: bool
-    last: bool  # the last write of the file
+    last: bool  # whether this is the last write of the file
 
 
 #: Bytes appended and not yet written above which producers of durable messages wait.
