@@ -425,7 +425,9 @@ class Address(AddressBase):
     # ---- memory
 
     def occupy(self, size: int, messages: int = 1) -> None:
-        """Count ``size`` bytes and ``messages`` messages that entered a queue; 0: a counted one is in another queue."""
+        """Add ``size`` bytes and ``messages`` messages that entered a queue. ``messages`` is 0 if a message that is
+        counted already entered one more queue.
+        """
         limit, memory = self.memory_limit, self.memory
         limit.bytes += size
         limit.messages += messages
@@ -439,7 +441,9 @@ class Address(AddressBase):
             memory.review()
 
     def release(self, size: int, messages: int = 1) -> None:
-        """Subtract ``size`` bytes and ``messages`` messages that left a queue. 0: another queue holds the message."""
+        """Subtract ``size`` bytes and ``messages`` messages that left a queue. ``messages`` is 0 if another queue still
+        holds the message.
+        """
         limit, memory = self.memory_limit, self.memory
         limit.bytes -= size
         limit.messages -= messages

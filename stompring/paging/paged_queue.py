@@ -363,7 +363,9 @@ class Track:
                 self.scanned[level] = (page, stop)
 
     def _starts(self, block: Block) -> list[int]:
-        """Return the first unscanned index by state (priority + 1): the end of the block if that is elsewhere."""
+        """Return the first unscanned index by state (priority + 1). It is the end of the block for a priority whose
+        first unscanned position is not in the block.
+        """
         starts = [block.stop] * 11
         for level in LEVELS:
             position = self.next_unscanned(level)

@@ -426,7 +426,7 @@ class LocalCopy:
     def missing(self) -> int:
         """Minimum number of entries that the log has lost and the copy lacks. Valid at the end of the log.
 
-        Losses may cancel each other in the count, but 0 means that nothing is missing. A log with changes and without a
+        Losses may cancel each other in the count, but 0 means that no entry is missing. A log that has changes and no
         beat has lost the beat.
         """
         if self._expected is None:

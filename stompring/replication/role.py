@@ -608,7 +608,9 @@ class Node:
         self._lag = (behind, size, seconds)
 
     def _look_for_losses(self, last: int) -> None:
-        """Check whether the copy lacks entries. Before the end of the log, a later entry may delete their file."""
+        """Check whether the copy lacks entries. While the copy is behind the end of the log, missing entries may be
+        purged ones of a file that a later entry deletes.
+        """
         if self._copy.sequence >= last:
             self._unread = 0
         missing = 0 if self._rebuilding else self._unread or self._copy.missing

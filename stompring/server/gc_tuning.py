@@ -122,7 +122,9 @@ class GcTuning:
             )
 
     def _explained(self) -> float:
-        """Return the explained growth of memory in blocks since all objects were collected; below 0 it must shrink."""
+        """Return the growth of memory, in blocks, that `_count` explains since all objects were collected. A negative
+        result means that memory must have shrunk.
+        """
         grown = [now - then for now, then in zip(self._count(), self._amounts, strict=True)]
         return sum(amount * rates[amount > 0] for amount, rates in zip(grown, BLOCKS_PER_OBJECT, strict=True))
 

@@ -173,7 +173,9 @@ def preview(broker: Broker, new: BrokerConfiguration, started: BrokerConfigurati
 def _outcome(
     started: BrokerConfiguration | None, old: BrokerConfiguration, new: BrokerConfiguration
 ) -> Reload:
-    """Return the result of a reload, still without addresses, queues and diverts. ``started`` is None for ``old``."""
+    """Return the result of a reload, to which the caller adds addresses, queues and diverts. ``started``: the
+    configuration of the start, None if that is ``old``.
+    """
     started = started or old
     changes = list(changed_values(started, old, new))
     applied = [f"<{each.setting}>" for each in changes if each.what == "broker" and not each.restart]

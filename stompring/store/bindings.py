@@ -210,7 +210,7 @@ class IdChunk(LiveRecord):
 
 
 class IdsCleared(LiveRecord):
-    """The event that an address has forgotten all its ids. It is not live: segments with the ids are older."""
+    """The event that an address has forgotten all its ids. It need not be live: segments with the ids go first."""
 
     def __init__(self, address: Address, oldest: int) -> None:
         super().__init__()

@@ -382,7 +382,9 @@ def record_ingested(
 
 @contextmanager
 def ingesting(directory: Path, lake: str) -> Iterator[None]:
-    """Context manager: locks a lake, so that no other process ingests. Raises `Busy`. The process's end unlocks it."""
+    """Context manager: lock a lake, so that no other process ingests into it. Raises `Busy`. The lock ends with the
+    process.
+    """
     _check_id(lake)
     with _locked(directory / f"ingested.{lake}.lock", wait=False):
         yield

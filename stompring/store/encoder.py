@@ -428,7 +428,9 @@ def _due(ref: Reference) -> int:
 
 
 def _due_when_sent(refs: list[Reference], happened: dict[Reference, list[StateChange]]) -> int:
-    """Return the due time at the SEND of a message (0: none). Drops its changes: the MESSAGE record has the time."""
+    """Return the due time with which a message was sent (0: none). Removes the changes that set this time, because the
+    MESSAGE record has it.
+    """
     firsts = [
         changes[0].state.due
         for changes in happened.values()

@@ -67,7 +67,9 @@ class Files:
         return descriptor
 
     def write(self, descriptor: int, data: bytes | memoryview, at: int) -> int:
-        """Write bytes at ``at``, maybe not all: returns the number of them. A gap before ``at`` reads as zeros."""
+        """Write bytes at position ``at``, maybe not all of them. Return the number of bytes written. A gap before
+        ``at`` reads as zeros.
+        """
         return os.pwrite(descriptor, data, at)
 
     def write_all(self, descriptor: int, data: bytes | memoryview, at: int) -> None:

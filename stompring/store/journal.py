@@ -299,7 +299,9 @@ class Journal:
     # ---- the start
 
     def begin(self, segments: list[JournalSegment], encoder: RecordEncoder | None = None) -> None:
-        """Continue after the ``segments`` of an earlier run: in the last with an ``encoder``, or else in a new one."""
+        """Continue after the ``segments`` of an earlier run. With ``encoder`` continue the last one, else begin a new
+        one.
+        """
         self.segments = segments
         self.leased_message = self.next_message + MESSAGE_LEASE
         self.bytes = sum(segment.size for segment in segments)

@@ -286,7 +286,9 @@ class LakeBacklog(NamedTuple):
 
 
 def lake_backlogs(directory: Path, retained: Iterable[RetainedFile]) -> list[LakeBacklog]:
-    """Return the backlog of each lake. Reads files: do not call this in the reactor. Raises `OSError`, `ValueError`."""
+    """Return the backlog of each lake. Reads files: do not call this in the reactor. Raises `OSError`, and `ValueError`
+    if `INGESTED` is malformed.
+    """
     files, known = Files(), list(retained)
     backlogs: list[LakeBacklog] = []
     for lake in read_ingested(directory).values():
