@@ -1,4 +1,4 @@
-"""``stompring settings [NAME]``: the settings of broker.xml with their defaults, and what one of them means."""
+"""``stompring settings [NAME]``: the settings of broker.xml with their defaults, and the meaning of one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KINDS: Mapping[str, tuple[type, ...]] = {
 #: The elements whose settings are parameters of a URL.
 URLS = ("acceptor", "connector")
 
-#: The elements of which a reload applies no change.
+#: Elements whose changes need a restart.
 AT_RESTART = ("journal-retention-directory", "replicated-log", "wildcard-addresses", "acceptor")
 
 
