@@ -232,7 +232,8 @@ def delete_address(call: Call) -> Steps:
     queues = list(address.queues.values())
     directory.delete_address(address.name, force=True)
     for queue in queues:
-        yield background_done(queue.broker.background, queue)  # fires when its messages are deleted
+        # fires when the messages of the queue are deleted
+        yield background_done(queue.broker.background, queue)
 
 
 @route(

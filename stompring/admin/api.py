@@ -395,7 +395,7 @@ class Body(NamedTuple):
     fields: Mapping[str, Schema]
     required: tuple[str, ...] = ()
     name: str = ""  # name of the component; empty: the schema is part of the operation
-    optional: bool = False  # a request without a body is valid
+    optional: bool = False  # whether a request without a body is valid
 
 
 class Response(NamedTuple):
@@ -428,7 +428,7 @@ class Route:
     filters: Fields[Any] = field(default_factory=dict)  # fields of a list, each also a query parameter
     body: Body | None = None
     errors: tuple[int, ...] = ()
-    public: bool = False  # answered without a login
+    public: bool = False  # whether a request without a login is answered
     secret: frozenset[str] = frozenset()  # fields of the body that the log must not show
     body_type: str = JSON  # content type of the body; ``Call.raw`` has a body other than JSON
 

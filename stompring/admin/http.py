@@ -297,8 +297,8 @@ class AdminChannel(HTTPChannel):
     _request_timer: IDelayedCall | None = None
     _answer_timer: IDelayedCall | None = None
     _abort_timer: IDelayedCall | None = None
-    _closing = False  # no more input is processed
-    _holds = False  # the unfinished body counts in ``connection_limit.unfinished``
+    _closing = False  # whether further input is ignored
+    _holds = False  # whether ``connection_limit.unfinished`` counts the unfinished body
 
     # ---- a connection above the limits
 

@@ -340,7 +340,7 @@ class Operation(NamedTuple):
         )
 
 
-#: Letters of parameters: the name of the type in errors, and the Python types of valid JSON values.
+#: Types of parameters by their letter in a signature: the name in errors, and the Python types of valid JSON values.
 LETTERS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "n": ("text", (str,)),
     "s": ("text or null", (str, NoneType)),

@@ -1215,7 +1215,8 @@ def retry_messages(call: Call) -> Answer | Steps:
 
     def retry(ref: Reference) -> Rejection | bool | None:
         origin = origin_of(ref.message)
-        if origin is None or origin.queue == queue.name:  # in the queue of its origin: already returned
+        # the message is in the queue of its origin: it was returned already
+        if origin is None or origin.queue == queue.name:
             if named:
                 raise Refused(f"Message {ref.message.number} is not a dead letter of another queue")
             return None

@@ -373,7 +373,7 @@ def delete_queue(call: Call) -> Steps:
             f"Queue {queue.name} has {len(queue.consumers)} consumers; use force=true to delete it anyway"
         )
     directory.delete_queue(queue.name, force=True)
-    yield background_done(queue.broker.background, queue)  # fires when its messages are deleted
+    yield background_done(queue.broker.background, queue)  # fires when the messages of the queue are deleted
 
 
 @route(

@@ -102,7 +102,8 @@ def _rate(index: int, thing: Sampled) -> float | None:
 class Sampler:
     """Samples the histories of the broker and its queues, addresses, connections and consumers."""
 
-    seconds: Callable[[], float] = staticmethod(time.perf_counter)  # measures slices
+    # the clock that measures each slice of sampling
+    seconds: Callable[[], float] = staticmethod(time.perf_counter)
     history: History | None = None  # history of the broker as a whole
     _begun = 0  # ms of the steady clock at which second ``_base`` began
     _base = 0  # second of the wall clock at the start

@@ -206,7 +206,7 @@ def decisions(
         }
 
 
-# ---- the matrix
+# ---- roles by permission and security-setting
 
 
 class Grant(NamedTuple):

@@ -324,7 +324,7 @@ class AnycastGroup:
 class Address(AddressBase):
     """One address with its own ``queues``. It also routes to the queues of matching wildcard addresses."""
 
-    hooks: Hooks  # hooks of the policies that apply to it
+    hooks: Hooks  # hooks of the policies that apply to the address
 
     __slots__ = (
         "_anycast",
@@ -380,28 +380,30 @@ class Address(AddressBase):
         self.pages: Pages | None = None  # None outside page mode
         self.times_paged = 0
         self.queues: dict[str, Queue] = {}
-        self.diverts: tuple[Copier, ...] = ()  # diverts that copy its messages to other addresses
-        self.retroactive: RetroactiveMessages | None = None  # its last messages, for queues created later
-        self.copied: bool  # whether diverts or retroactive messages copy its messages
+        self.diverts: tuple[Copier, ...] = ()  # diverts that copy messages of the address to other addresses
+        # latest messages of the address, for queues created later
+        self.retroactive: RetroactiveMessages | None = None
+        self.copied: bool  # whether diverts or retroactive messages copy messages of the address
         self.auto_created = False
         self.configured = False
         self.deleted = False
         self.paused = False
-        self.temporary = False  # whether it is deleted with its connection, and not before
-        self.used = False  # whether a queue was ever created on it
-        self.wildcard = False  # its queues receive messages of matching addresses
+        self.temporary = False  # whether the end of its connection deletes the address, and nothing else does
+        self.used = False  # whether a queue was ever created on the address
+        self.wildcard = False  # whether the queues of the address receive messages of matching addresses
         self.routed_messages = 0
         self.unrouted_messages = 0
         self.dropped_messages = 0
         self.duplicate_messages = 0
         self.duplicates: DuplicateIds | None = None  # None until a message has an id
         self.blocked_producers = 0
-        self.history: History | None = None  # None if it is not sampled
-        self.turn = 0  # round-robin index of its anycast queues
+        self.history: History | None = None  # None if the address is not sampled
+        self.turn = 0  # round-robin index of the anycast queues
         self.stamp = 0  # incremented with each change of queues or permissions: outdates plans of SENDs
         self.generation = -1  # `AddressServices.generation` of the bindings
         self._logged_full = False
-        self._watching = False  # the address was full or in page mode: `release` checks whether it still is
+        # whether the address was full or in page mode: `release` then checks whether it still is
+        self._watching = False
         self._logged_pages_full = False
         self._unbind()
         self.apply(settings)
@@ -669,7 +671,7 @@ def resume_paging(address: Address, pages: Pages) -> None:
     broker, opened = address.broker, address.pages
     areas = broker.areas
     assert areas is not None and broker.paging is not None
-    if opened is not None and opened is not pages:  # it pages already: recovered messages have filled it
+    if opened is not None and opened is not pages:  # recovered messages filled the address: it pages already
         areas.closed(opened)
         broker.paging.close(opened)
     address.begin_paging(pages)

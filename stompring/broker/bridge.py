@@ -58,7 +58,7 @@ Connect = Callable[["BridgeWorker", Connector], RemoteConnection]
 class BridgeState(StrEnum):
     """State of a bridge, or of one of its connections."""
 
-    STOPPED = "STOPPED"  # management has stopped it
+    STOPPED = "STOPPED"  # management has stopped the bridge
     CONNECTING = "CONNECTING"
     CONNECTED = "CONNECTED"
     WAITING = "WAITING"  # waits for the next attempt to connect
@@ -333,7 +333,7 @@ class BridgeWorker:
         consumer.settled += 1
         queue = as_queue(ref.queue)
         if queue.broker.storage.keeps_all:
-            ref.last_rejected_by = consumer  # the store records it as the acknowledging consumer
+            ref.last_rejected_by = consumer  # the store records this consumer as the acknowledging one
         queue.settle(ref)
         if self.state is BridgeState.CONNECTED:
             self._resume()

@@ -333,7 +333,8 @@ class Slices:
 
     def __init__(self, clock: Clock, now: Seconds, least: float) -> None:
         self.now = now
-        self.exhausted = False  # the slice of this iteration is used up: long work waits for the next one
+        # whether the slice of this iteration is used up: long work then waits for the next iteration
+        self.exhausted = False
         self._clock = clock
         self._least = least
         self._line: deque[Call] = deque()
@@ -418,7 +419,7 @@ class Recurrence:
         """Return the next cron time after ``now`` (epoch ms), None if there is none."""
         assert self.cron is not None
         try:
-            # in a time zone with summer time, so that no cron time is skipped or doubled when the clocks change
+            # a datetime with a time zone: no cron time is skipped or doubled when the clocks change
             following = next(CronSim(self.cron, datetime.fromtimestamp(now / 1000, LOCAL)))
             return int(following.timestamp() * 1000)
         except (StopIteration, OverflowError):  # OverflowError: no time before the year 10000

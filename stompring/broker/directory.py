@@ -387,7 +387,8 @@ class AutoDelete:
         self._broker = broker
         self._directory = broker.directory
         self._timers: dict[Queue | Address, Timer] = {}
-        self._unread: dict[str, int] = {}  # addresses without a queue so far: their sent messages
+        # by name of an address without a queue so far: messages sent to it up to the last check
+        self._unread: dict[str, int] = {}
         self._checks: list[tuple[int, str]] = []  # heap of check times (ms of the steady clock) and names
 
     def consider(self, queue: Queue) -> None:
@@ -704,7 +705,7 @@ class Directory:
         for queue in list(address.queues.values()):
             self.delete_queue(queue.name, force=True)
         if self.addresses.pop(name, None) is None:
-            return  # auto-deleted with its last queue
+            return  # the address was auto-deleted with its last queue
         self.broker.retroactive.remove(address)
         self.broker.effort.steps += CREATION
         address.deleted = True

@@ -280,7 +280,7 @@ class History:
         end = memory.second // seconds
         series = self.series[resolution]
         length = max(0, end - first)
-        known = min(length, max(0, -(-self.since // seconds) - first))  # earlier points are unknown
+        known = min(length, max(0, -(-self.since // seconds) - first))  # index of the first known point
         unknown: list[float | None] = [None]
         found: list[list[float | None]] = []
         for index, last in enumerate(self.last):

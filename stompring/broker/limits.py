@@ -67,7 +67,7 @@ class MemoryLimit:
         self.full = self.slow_path = self.unbounded = False
         self.fault: str | None = None  # the reason, for an operator, why ``full`` is set whatever the count
         self.paging = False
-        self.copied = False  # diverts or retroactive rings get copies of the address's messages
+        self.copied = False  # whether diverts or retroactive rings get copies of the address's messages
         self.waiting: list[Call] = []  # calls that resume producers; a list, because a deque takes 600 bytes
         self._resuming = False
         self.set_limits(max_bytes, max_messages)
@@ -337,7 +337,7 @@ class RejectionLog:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.counts = dict.fromkeys(LIMITS, 0)  # rejections since the start, by limit
-        self._more: dict[str, int] = {}  # by limit: rejections within `QUIET` after its log line
+        self._more: dict[str, int] = {}  # by limit: rejections within `QUIET` after the log line of the limit
         self._timers: dict[str, Timer] = {}
 
     def add(

@@ -94,7 +94,7 @@ class Traits:
         #: Queues for which a store retains the messages: `NOWHERE`, `IN_DURABLE`, `EVERYWHERE`.
         self.retained = IN_DURABLE if durable else NOWHERE
         self.escaped = BACKSLASH in block
-        self.record: bytes | None = None  # encoded part of a message record, once the store has made it
+        self.record: bytes | None = None  # encoded part of a message record; None until the store encodes it
         self.like: Traits | None = None  # traits that differ only in the block, or None
         self.transfer = 0  # the `Transfer` if the broker made this copy, else 0
 

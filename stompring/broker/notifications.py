@@ -86,7 +86,7 @@ class Event(NamedTuple):
     type: str
     text: str
     fields: tuple[tuple[str, Value], ...]
-    headers: tuple[tuple[str, str], ...] = ()  # additional headers of its message
+    headers: tuple[tuple[str, str], ...] = ()  # additional headers of the event's message
 
 
 #: Types of events about sessions. Only their messages are sent: events of connections list the same facts.

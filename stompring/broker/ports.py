@@ -63,7 +63,7 @@ class Storage(Protocol):
     of a message that is delivered on arrival only after `append`, and reports no `delivered`.
     """
 
-    keeps_all: bool  # the store retains messages, including those that are acknowledged on arrival
+    keeps_all: bool  # whether the store retains messages, including those that are acknowledged on arrival
     write_limit: (
         MemoryLimit  # full while producers of durable messages must wait: unwritten bytes, or a disk fault
     )
@@ -469,7 +469,7 @@ class Hooks:
 
     answer: (
         FullPolicy | None
-    )  # answer if the address is full; None: it depends on the message, and ``full`` returns it
+    )  # answer if the address is full; None: ``full`` returns the answer for each message
     overflow: Callable[
         [Any, bool], None
     ]  # evicts messages of a ring; called with the view of its queue, and whether a message is requeued to it

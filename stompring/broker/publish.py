@@ -464,7 +464,8 @@ def publish_committed(
     if rejection is not None and rejection.policy is FullPolicy.DROP:
         drop(rejection)
         return rejection
-    if identifier is not None and is_known(address, identifier):  # another producer sent it meanwhile
+    # another producer has sent a message with this id meanwhile
+    if identifier is not None and is_known(address, identifier):
         return _discard_duplicate(address, identifier)
     publish_admitted(broker, publication, body)
     return None
@@ -487,7 +488,7 @@ def publish_admitted(broker: Services, publication: Publication, body: bytes) ->
         message = Message(broker.next_message_number(), address, traits, body, now, expires)
         due: Due = 0
         recurrence = None
-        if schedule is not None:  # None: it is due at once
+        if schedule is not None:  # None: the message is due at once
             due, recurrence = schedule.due_at(broker.clock), schedule.recurrence
         send(message, due, recurrence, publication.queue)
         if identifier is not None:
@@ -1063,7 +1064,7 @@ class Mover:
     """Moves or copies messages of one queue to targets."""
 
     source: Queue
-    remove: bool  # True: move the messages, False: copy them
+    remove: bool  # whether to move the messages; False: copy them
     keep_origin: bool = False  # whether retried messages keep the headers of their origin
     _traits: tuple[Traits, Address, Traits] | None = None  # cached: source traits, address, moved traits
 
@@ -1214,7 +1215,7 @@ def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead |
 
     Removes the found ones from ``numbers``.
     """
-    for _ in range(2):  # messages on disk may be loaded during the search
+    for _ in range(2):  # twice: meanwhile messages from disk may enter the lists that were already searched
         in_memory = chain(
             queue.dispatcher.snapshot(),
             list(queue.scheduled.values()),
@@ -1359,7 +1360,8 @@ class Transaction:
 
     def commit(self) -> None:
         """Execute all steps as one transaction of the store. A long commit runs in time slices, after earlier ones."""
-        self._let_go()  # before the commit ends: the connection may be lost meanwhile
+        # now: a connection that is lost before the end of the commit releases its whole quota
+        self._let_go()
         self._broker.background.run(self._commit(), COMMITS)
 
     def when_done(self, call: Call) -> None:
@@ -1376,7 +1378,7 @@ class Transaction:
         returns, self.returns = self.returns, []
         self._forget()
         for queue in {as_queue(ref.queue) for ref in returns}:
-            queue.delete_if_unused()  # its consumer left before the commit
+            queue.delete_if_unused()  # the last consumer may have left before the commit
 
     def cancel(self, reason: str) -> None:
         """Call the ``cancel`` callbacks of all SENDs, once: they will not be sent."""

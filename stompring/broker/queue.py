@@ -129,8 +129,8 @@ class Consumer(ConsumerBase):
     )
 
     queue: Queue
-    settles_on_delivery = False  # a delivery settles the message, without a record in the session
-    connection_id = ""  # the session header of its connection
+    settles_on_delivery = False  # whether a delivery settles the message, without a record in the session
+    connection_id = ""  # the session header of the consumer's connection
 
     def __init__(self, matches: Matches | None = None, matches_key: object = None) -> None:
         self.matches = matches
@@ -141,7 +141,8 @@ class Consumer(ConsumerBase):
         self.source = PendingList()  # the list with the next message of this consumer
         self.settled = 0  # number of acknowledged messages, for the detection of slow consumers
         self.writes_tails = False  # whether `write_tail` may be called: writing a message settles the message
-        self.group_backlog: PendingList | None = None  # messages of its groups that wait until it has credit
+        # messages of the consumer's groups, until the consumer has credit
+        self.group_backlog: PendingList | None = None
         self.group_owner: GroupOwner | None = None  # None until a group is pinned to this consumer
 
     def deliver_message(self, message: Message) -> None:
@@ -200,7 +201,7 @@ SWEPT = 256
 class GroupOwner:
     """A consumer as the owner of groups. All its groups share this object, and are unpinned in one step."""
 
-    consumer: Consumer | None  # None once its groups are unpinned
+    consumer: Consumer | None  # None once the consumer's groups are unpinned
     count: int = 0
     #: keys of the groups that may have messages in the consumer's backlog
     backlog_keys: set[bytes | int] = field(default_factory=set)
@@ -514,9 +515,8 @@ class Dispatcher:
         self.consumers.remove(consumer)
         self.pause_consumer(consumer)
         self._forget_source(consumer)
-        consumer.source = (
-            PendingList()
-        )  # a reference that this consumer rejected refers to it; that must not keep its list in memory
+        # a reference that this consumer rejected refers to it, and must not keep its list in memory
+        consumer.source = PendingList()
         self._free_groups(consumer)
         if self.queue.paged is not None:
             self.queue.paged.on_consumer_removed(consumer)
@@ -1286,9 +1286,8 @@ class Queue(QueueBase):
         self.set_number(broker.next_queue_number())
         self.durable = attributes.durable
         self.non_destructive = attributes.non_destructive
-        self.in_memory_only = attributes.non_destructive or is_internal(
-            address.name
-        )  # including the time while its addresses page
+        # whether the queue never pages, even while its addresses are in page mode
+        self.in_memory_only = attributes.non_destructive or is_internal(address.name)
         self.retains_from = (
             (IN_DURABLE if self.durable else EVERYWHERE) if broker.storage.keeps_all else NEVER
         )
@@ -1303,7 +1302,7 @@ class Queue(QueueBase):
         self.no_local: object = None  # sender whose messages a multicast subscription rejects (no-local)
         self.accepts: Matches | None = None  # filter and no-local together, for the address
         self.update_filter()
-        self.view: object = None  # the view that policies get of the queue, None until one needs it
+        self.view: object = None  # the view that policies get of the queue, None until a policy needs it
         self.evicted: Listener | None = None  # called with each message that the ring evicts
         self.update_hooks(hooks)
         self.used = False  # whether the queue has ever had a consumer
@@ -1327,7 +1326,7 @@ class Queue(QueueBase):
     def set_number(self, number: int) -> None:
         """Set the number of the queue in message ids and in the store, before its first message."""
         self.number = number
-        self.id_prefix = b"%d-" % number  # prefix of the message ids that its consumers get
+        self.id_prefix = b"%d-" % number  # prefix of the message ids that the queue's consumers get
 
     def update_filter(self) -> None:
         """Apply a changed filter or no-local."""
@@ -1792,7 +1791,7 @@ class Queue(QueueBase):
         """Requeue unsettled messages to their former positions. The queue delivers nothing until all are requeued.
 
         ``failed``: count an attempt against max-delivery-attempts, and apply redelivery-delay. ``consumer`` rejected
-        the messages: other consumers have precedence. A full ring retains the newest. The list may be emptied.
+        the messages: other consumers have precedence. A full ring retains the newest. The queue may empty ``refs``.
         """
         if self.non_destructive:
             self._offer_again(refs, consumer, failed)
@@ -2141,7 +2140,8 @@ class QueueServices:
         self.effort = Effort()
         self.storage = storage
         self.delivery_suspended = False
-        self.stopping = False  # True: messages outside the store are not requeued or killed one by one
+        # whether the broker stops: messages outside the store are then not requeued or killed one by one
+        self.stopping = False
         self.schedule = TimerQueue(clock, self.background, _still_scheduled, self._fall_due)
         self.delays = (
             self.schedule  # with one clock, one timer queue: messages with equal due times keep their order

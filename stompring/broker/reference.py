@@ -58,12 +58,14 @@ class QueueAttributes:
 
     @classmethod
     def of(cls, configuration: QueueConfiguration, settings: AddressSettings) -> QueueAttributes:
-        """Fill in the ``default-…`` settings. Raises `Refused` for an invalid value."""
+        """Return the attributes in ``configuration``, with ``default-…`` values of ``settings`` for missing ones.
+
+        Raises `Refused` for an invalid value.
+        """
         values = {name: getattr(configuration, name) for name in _FROM_CONFIGURATION}
         if configuration.configured and configuration.purge_on_no_consumers is None:
-            values["purge_on_no_consumers"] = (
-                False  # Artemis: the default does not apply to queues that a file declares
-            )
+            # as in Artemis, default-purge-on-no-consumers does not apply to queues that broker.xml declares
+            values["purge_on_no_consumers"] = False
         for name, setting in _INHERITED:
             if values[name] is None:
                 values[name] = getattr(settings, setting)
@@ -139,7 +141,7 @@ class Page(Protocol):
     """One page file of an address. Pages of one address are ordered by ``number``."""
 
     number: int
-    first_number: int  # number of its first message; message numbers ascend within an address
+    first_number: int  # number of the page's first message; message numbers ascend within an address
     count: int  # messages written so far
     soonest_expiry: int  # epoch ms; 0: no message expires
     soonest_due: int  # epoch ms; 0: no message is scheduled
@@ -217,8 +219,9 @@ class Reference:
         self.last_rejected_by: ConsumerBase | None = None
         self.due: Due = 0  # epoch ms, while SCHEDULED
         self.recurrence: Recurrence | None = None
-        self.watched = False  # whether `Expiry` has a timer for it
-        self.position: Position | None = None  # position in a page, for a message that was read from it
+        self.watched = False  # whether `Expiry` has a timer for the message
+        # position in the page from which the message was read; None: not read from a page
+        self.position: Position | None = None
 
     @property
     def order(self) -> tuple[int, int]:
@@ -268,7 +271,7 @@ class PendingList:
         self.mask = 0  # bit n: level n may have references
         self.size = 0  # number of references in all levels, stale ones included
         self._sweeping = 0  # the level that `_sweep_on` checks
-        self._swept = 0  # number of references of this level that were checked already
+        self._swept = 0  # number of references of the level ``_sweeping`` that were checked already
 
     def append(self, ref: Reference) -> None:
         """Append a reference to the level of its priority."""

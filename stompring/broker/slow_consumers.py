@@ -31,7 +31,7 @@ class Watched:
         self.due = -(-due // GRAIN) * GRAIN
         self.added = queue.messages_added
         self.settled = {consumer: consumer.settled for consumer in queue.consumers}
-        self.slow = slow  # consumers that were too slow at that check
+        self.slow = slow  # consumers that were too slow at the previous check
 
 
 class SlowConsumers:

@@ -475,7 +475,7 @@ class OnlineImport:
             return self._remote.call(method, path, body, query)
         except ApiError as fault:
             raise CommandFailed(f"broker rejected {method} {'/'.join(path)}: {fault.message}") from None
-        except CommandFailed as fault:  # drops its hint, which names options of other commands
+        except CommandFailed as fault:  # drops the hint of the error, which names options of other commands
             reason = fault.message.partition(";")[0]
             raise CommandFailed(f"cannot connect to the management API: {reason}") from None
 

@@ -152,7 +152,7 @@ def init(
     if instance.stomp_port == http_port and (host == http_host or "0.0.0.0" in (host, http_host)):  # nosec B104
         raise click.UsageError(f"STOMP and HTTP cannot share port {http_port}")
     if password_stdin:
-        from .user import password_from_stdin  # here: it imports argon2
+        from .user import password_from_stdin  # not at the top of the module: `user` imports argon2
 
         password = password_from_stdin()
     else:
@@ -203,7 +203,7 @@ def create(instance: Instance, user: str, password: str) -> None:
     from stompring.security.accounts import edit_roles, edit_users
     from stompring.settings.broker_xml import read_broker_xml
 
-    from .check_config import read_certificates  # here: it imports TLS
+    from .check_config import read_certificates  # not at the top of the module: `check_config` imports TLS
 
     directory = instance.directory
     directory.parent.mkdir(parents=True, exist_ok=True)

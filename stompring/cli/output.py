@@ -355,7 +355,7 @@ _SHOWN = {
 
 
 def _column(name: str, details: Any = ()) -> Column:
-    """A column for a field. ``details`` is a title, a format, a rank, or a tuple of these in place of the defaults."""
+    """A column for a field. ``details``: a title, a format, a `Column.rank`, or a tuple of these; others have defaults."""
     words = re.sub("(?=[A-Z])", " ", name).split()
     show = _SHOWN.get(words[-1])
     title = _TITLES.get(name) or " ".join(words[:-1] if show else words).lower()
@@ -367,7 +367,7 @@ def _column(name: str, details: Any = ()) -> Column:
 
 
 def columns(**shown: Any) -> tuple[Column, ...]:
-    """The columns of a list, by field. A value is the rank, or a tuple of rank, title and format."""
+    """The columns of a list, by field. A value is the rank (see `Column`), or a tuple of rank, title and format."""
     made = (_column(*each) for each in shown.items())
     return tuple(
         each._replace(title=each.title.upper(), style=_STYLES.get(each.field, ("", ""))) for each in made
@@ -644,7 +644,7 @@ class Progress:
         self._lock = RLock()
 
     def show(self, text: str) -> None:
-        """Print a permanent line."""
+        """Print a line that the progress line does not overwrite."""
         with self._lock:
             self._line.clear()
             click.echo(text, err=True)

@@ -39,7 +39,7 @@ class Use(NamedTuple):
 
     match: str
     line: int | None
-    full: bool  # whether it names the plugin as its address-full-policy
+    full: bool  # whether the address-setting names the plugin as its address-full-policy
     enabled: bool
 
 

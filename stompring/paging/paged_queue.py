@@ -196,7 +196,7 @@ class HeaderView(Message):
         self.traits = traits
         self.tail = b"\n" + traits.block
         self.body_at = len(self.tail)
-        self.beyond = False  # messages with the same headers may differ in the result
+        self.beyond = False  # whether messages with the same headers may differ in the result
 
     def header(self, name: bytes) -> bytes | None:
         if name in OWN_LINES:
@@ -398,7 +398,8 @@ class TargetList:
         self.version = -1  # `TargetArea.version` at the last search for the watermark
         self.top = NOTHING  # the highest priority that may be on disk
         self.firsts: dict[Cursor, int] = {}  # key of the first position of priority ``top`` that may match
-        self.numbered: dict[Cursor, tuple[int, int]] = {}  # such a key, and its message number once read
+        # keys as in ``firsts``, with the message number once it was read
+        self.numbered: dict[Cursor, tuple[int, int]] = {}
 
     def forget_answers(self) -> None:
         """Free the memory of remembered results, because the list is dropped."""
@@ -637,7 +638,7 @@ WEIGHT = 0.5
 class Work(Protocol):
     """Work that a `Loader` does in time slices."""
 
-    requested: bool  # whether it is in the queue of the loader
+    requested: bool  # whether this work is in the queue of the loader
 
     def work(self, in_time: InTime) -> None:
         """Work until ``in_time`` returns False. Call `Loader.request` if work is left."""
@@ -768,7 +769,7 @@ class PageTimes:
     """The timer of expiry and due times of one paging address."""
 
     def __init__(self, areas: TargetAreas, pages: Pages, clock: Clock) -> None:
-        self.requested = False  # see `Work`
+        self.requested = False  # whether this work is in the queue of the loader
         self._last_blocks: Block | None = None
         self._fetching = False
         self._timer: Timer | None = None
@@ -781,7 +782,8 @@ class PageTimes:
         self._soonest: dict[Page, int] = {}
         self._times_of_page: dict[Page, TimesOfPage] = {}
         self._batches: dict[TargetArea, DueBatch] = {}  # due messages of this sweep
-        self._due: dict[TargetArea, tuple[Cursor, array[int]]] = {}  # found, not yet passed to their area
+        # due messages, not yet passed to their area
+        self._due: dict[TargetArea, tuple[Cursor, array[int]]] = {}
 
     def paged(self, position: Position, expires: int, due: int) -> None:
         """Watch the expiry and the due time (epoch ms, 0: none) of a message that was just paged."""
@@ -911,7 +913,7 @@ class PageTimes:
                     state = state_at(cursor, page, index)
                     if expires and on_disk(state):
                         times.add(expires, index)
-                        expires = 0  # one entry stands for all queues
+                        expires = 0  # one entry counts the message for all queues
                     if state == TIMED:
                         times.add(cursor.due(block, index), index)
             times.next_index = block.stop
@@ -976,7 +978,7 @@ class ConsumerCredit:
 
     messages: int = 0
     size: int = 0
-    blocked: bool = False  # the limit has stopped the consumer
+    blocked: bool = False  # whether the limit has stopped the consumer
 
 
 class PageCredit:
@@ -1124,7 +1126,7 @@ class TargetArea:
         self.queue = queue
         self.areas = areas
         self.cursors: list[Cursor] = []
-        self.requested = False  # see `Work`
+        self.requested = False  # whether this work is in the queue of the loader
         self.closed = False
         self.unloaded = False  # whether messages were unloaded since a consumer was last active
         self.version = 0  # incremented with each change of the messages on disk
@@ -1342,7 +1344,7 @@ class TargetArea:
     def unload_until(self, enough: Callable[[], bool]) -> None:
         """Unload the newest pending messages until ``enough`` returns True."""
         pending = self.queue.dispatcher.pending
-        skipped: list[Reference] = []  # not from a page, or moved to the head because they were due
+        skipped: list[Reference] = []  # references without a page, or moved to the head because they were due
         while not enough() and len(skipped) < MOST_SKIPPED:
             ref = pending.newest()
             if ref is None:
@@ -1404,7 +1406,7 @@ class TargetArea:
         self._unload(ref)
         self.group_spill.add(owner, cursor, ref)
         track, level = self.unfiltered.track(cursor), ref.message.traits.priority
-        if track.next_unscanned(level) == ref.position:  # a selector's scan may have passed it
+        if track.next_unscanned(level) == ref.position:  # a selector's scan may have passed the message
             track.skip(level, *ref.position)
         self.version += 1
         return True
@@ -1645,7 +1647,8 @@ class TargetArea:
             if one.learn(track.cursor, key_of(page, index), block.number_of(index)):
                 continue
             if known:
-                track.references[one.top].drop_first()  # `on_returned` adds it again if it is unloaded
+                # `on_returned` adds the reference again if it is unloaded
+                track.references[one.top].drop_first()
             if one.test is None or known:
                 most = 1 if idle or known or len(one.firsts) > 1 else FETCH_BATCH
                 passed = self._deliver_run(one, track.cursor, page, index, block, in_time) if most > 1 else 0
@@ -1992,7 +1995,7 @@ class HeadCache:
             if not area.active:
                 area.unload_until(lambda: self._budget.messages <= end)
             if self._budget.messages > end:
-                del self.areas[area]  # `TargetAreas.idle` adds it again
+                del self.areas[area]  # `TargetAreas.idle` adds the area again
 
     @property
     def bytes(self) -> int:

@@ -140,7 +140,7 @@ def event_times(records: Records) -> list[tuple[Any, Any]]:
     )
     found = [(rows["at"], rows["time"]) for rows in parts]
     messages = Messages(records)
-    if messages.outcomes is not None:  # acknowledged when they were enqueued
+    if messages.outcomes is not None:  # messages that were acknowledged when they were enqueued
         at_once = messages.outcomes["taken"] > 0
         begins = messages.begins[messages.rows()[at_once]]
         found.append((begins, milliseconds(messages.outcomes["time"][at_once])))

@@ -131,8 +131,8 @@ class Options(NamedTuple):
     root: str
     wanted: TableScan
     retention: str | None  # directory of retained files; None: below ``root``
-    latest: bool  # start at the end of the existing files
-    fail: bool  # fail the query if files were deleted before they were read
+    latest: bool  # whether to start at the end of the existing files
+    fail: bool  # whether to fail the query if files were deleted before they were read
     max_bytes: int | None  # None: no limit
     max_files: int | None
     max_rows: int | None

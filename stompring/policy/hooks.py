@@ -169,7 +169,7 @@ class BoundPolicy:
             self.policy.created()
         except HOOK_EXCEPTIONS as error:
             self.start_error = self.failed("created", error)
-            if isinstance(error, ValueError):  # its text is for clients, as in `check`
+            if isinstance(error, ValueError):  # the text of a ValueError is for clients, as in `check`
                 self.start_error = Refused(
                     f"Policy {self.name} of address {self._address} cannot start: {error}"
                 )

@@ -68,7 +68,7 @@ class Entry:
     parameters: Mapping[str, Parameter] | None = None
     fault: str | None = None
     shadowed_by: Entry | None = None  # the entry of this name that the broker loads
-    shipped: bool = False  # part of stompring
+    shipped: bool = False  # whether the policy is part of stompring
 
     @property
     def origin(self) -> str:

@@ -131,8 +131,8 @@ class Sent:
     """The outcome of a SEND. At most one field is set, none for an accepted message."""
 
     refused: str = ""  # text of the ERROR
-    dropped: bool = False  # discarded by a policy, or because the address is full
-    waits: bool = False  # the producer is not read at present
+    dropped: bool = False  # whether a policy or a full address discarded the message
+    waits: bool = False  # whether the broker has stopped reading the producer
 
     @property
     def accepted(self) -> bool:

@@ -479,7 +479,7 @@ class LocalCopy:
         _FILES.move(path, target)
         self._remove(path)
 
-    # ---- the marker
+    # ---- the marker file
 
     def _save_if_due(self) -> None:
         interval = MARKER_INTERVAL + len(self.contents.digests) // MARKER_FILES

@@ -89,7 +89,7 @@ class ReplicatedFiles(Files):
         self._places = copy.places
         self._contents = copy.contents.copy()  # including buffered changes
         self._damaged: deque[str] | None = None  # files to rewrite; None: no comparison is under way
-        self._everything = False  # `_damaged` has all files, because a standby requested that
+        self._everything = False  # whether `_damaged` has all files, because a standby requested all
         self._rewritten_before = 0  # `rewritten` when the comparison began
         self._rewritten_to = 0  # bytes of the first damaged file that are rewritten
         self._lock = RLock()
@@ -103,7 +103,7 @@ class ReplicatedFiles(Files):
         self._buffered_bytes = 0
         self._exists: dict[str, bool] = {}  # whether each file with unconfirmed changes exists after them
         self._pending: list[FileChange] = []  # changes that the log has not confirmed
-        self._given = False  # the log has `_pending`, and stores it before other changes
+        self._given = False  # whether the log has `_pending`, and stores it before other changes
         self._last = copy.sequence  # sequence of the last confirmed entry
         # the last write: a write directly after it extends it
         self._key = ""
@@ -148,7 +148,9 @@ class ReplicatedFiles(Files):
                     self._flush()
 
     def _begin_change(self, key: str = "") -> None:
-        """Store pending changes in the log before another change."""
+        """Store unconfirmed changes in the log before another change. ``key``: key of the file to change.
+
+        Also stores buffered changes if one of them removes that file."""
         if self.lost is not None:
             raise NotActive(EIO, self.lost)
         in_batch = self._in_batch()
@@ -521,7 +523,7 @@ class ReplicatedFiles(Files):
             self.remove(path / name)
         with self._lock:
             if not super().names(path):
-                with suppress(FileNotFoundError):  # its directory was removed with its last file
+                with suppress(FileNotFoundError):  # the directory was removed with its last file
                     path.rmdir()
 
     def sync_directory(self, path: Path) -> None:

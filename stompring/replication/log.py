@@ -521,13 +521,12 @@ class SharedLog:
         self._clock = clock
         self._on_lost = on_lost
         self._lock = RLock()
-        self.busy = False  # an append is in progress
+        self.busy = False  # whether an append is in progress
         self._closed = "this broker is not active"
         self.stored_at = -inf
         self.sequence = 0
-        self.unsettled = (
-            False  # the last append was not confirmed: the next one first stores the rest of its changes
-        )
+        # whether the last append was not confirmed: the next append first stores the rest of the changes in it
+        self.unsettled = False
         self.last_status: LogStatus | None = None
         self.status_at = -inf
         self._added = 0  # estimated bytes appended since `last_status`
@@ -604,7 +603,7 @@ class SharedLog:
         try:
             sequence = self._log.append(changes)
         except (LogUnavailable, LogFull):
-            self._count(changes, size)  # the next append stores the rest of them
+            self._count(changes, size)  # the next append stores the rest of these changes
             self.unsettled = True
             raise
         finally:

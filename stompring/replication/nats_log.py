@@ -369,7 +369,8 @@ class NatsConnection:
             self._dispose(client)
             if isinstance(fault, TimeoutError):
                 raise NatsError(f"{server} does not answer") from None
-            if isinstance(fault, ConnectionError) and client._server_info:  # the server has refused it
+            # the server has refused the connection
+            if isinstance(fault, ConnectionError) and client._server_info:
                 raise NatsError(
                     f"{server} refuses the authorization: check user, password, credentials, certificate"
                 ) from None

@@ -303,12 +303,12 @@ class Node:
         self._beat: Beat | None = None  # the last beat that was read
         self._beat_time = 0
         self._claim: tuple[int, int, float] | None = None  # writer, after, first try (unanswered claim)
-        self._refused = False  # the last claim failed, although the engine may answer reads
+        self._refused = False  # whether the last claim failed, although the engine may answer reads
         self._short_since: float | None = None
         self._failures = 0  # number of consecutive failed starts of brokers up to now
         self._failures_reported = 0  # sequence of the last RELEASE that was reported
         self._unread_since: float | None = None  # time since which `read` has not returned the last entries
-        self._unread = 0  # number of these entries, after `MAX_SHORT_LOG`
+        self._unread = 0  # number of the entries that `read` has not returned, after `MAX_SHORT_LOG`
         self._lag = (0, 0, 0.0)
         self._missing = 0  # reported number of entries that the copy lacks
         self._looks = (0, 0)  # `missing` at the last check, and number of consecutive checks with this result

@@ -58,7 +58,7 @@ class Decision:
     """The result of a permission check, with the entries that decide: none, one, or those of a wildcard address."""
 
     allowed: bool
-    address: str  # its entries decide; for a new queue maybe the address with the queue's name
+    address: str  # the address whose entries decide; for a new queue maybe the address with the queue's name
     entries: tuple[SecuritySettingEntry, ...]
 
     def refusing(self, roles: frozenset[str], permission: PermissionType) -> SecuritySettingEntry | None:
@@ -311,7 +311,8 @@ class FairQueue(Generic[Item]):
 
     def __init__(self, maximum: int) -> None:
         self._maximum = maximum
-        self._by_host: OrderedDict[str, deque[Item]] = OrderedDict()  # by host, the next one to serve first
+        # by host; the next host to serve is first
+        self._by_host: OrderedDict[str, deque[Item]] = OrderedDict()
 
     def __len__(self) -> int:
         return self._length

@@ -315,7 +315,7 @@ class WatchedFile(Generic[Content]):
     """
 
     generation = 0
-    _version: Version | str = ""  # no version of a file equals it
+    _version: Version | str = ""  # differs from every version of a file
     _logged = ""
 
     def __init__(

@@ -448,8 +448,8 @@ class _Emitter:
 
 LENGTH_LIMIT = 8 * 1024  # characters: some thousand terms
 CACHE_SIZE = 1024  # compiled selectors in the cache
-LONG = 512  # characters; a compiled selector takes up to 150 times its length in memory,
-LONG_CACHE_SIZE = 64  # so the cache for long ones is smaller
+LONG = 512  # characters: a compiled selector takes up to 150 times its length in memory
+LONG_CACHE_SIZE = 64  # number of cached selectors longer than ``LONG``, fewer because of their memory
 
 # A selector may have several prefixes in any order; the last of contradicting ones applies (Artemis).
 _PREFIX = re.compile(r"(no_)?(convert_string_expressions|hyphenated_props):\s*")

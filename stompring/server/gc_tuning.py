@@ -67,10 +67,10 @@ class GcTuning:
     connections: Sized
     _before: tuple[int, int, int] | None = None  # Python's thresholds before `start`
     _messages = 0  # messages in memory when old objects were last frozen
-    _old = 0  # maximum number of objects that became old since that freeze
+    _old = 0  # maximum number of objects that became old since old objects were last frozen
     _suspected = 0  # consecutive measurements with unexplained growth
     _blocks = 0  # allocated blocks at the last collection of all objects
-    _amounts: tuple[float, ...] = ()  # result of `_count` at that collection
+    _amounts: tuple[float, ...] = ()  # result of `_count` at the last collection of all objects
 
     def __post_init__(self) -> None:
         self._timer = LoopingCall(self.measure)

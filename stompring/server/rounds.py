@@ -133,7 +133,7 @@ class RoundsReactor(EPollReactor):
         for descriptor, event in events:
             selectable = by_descriptor.get(descriptor)
             if selectable is None:
-                continue  # removed earlier in this round
+                continue  # the connection was removed earlier in this round
             if event == EPOLLIN and type(selectable) is RoundsConnection:
                 try:
                     why = selectable.doRead()

@@ -585,7 +585,8 @@ class BrokerRun:
 
     def _stop(self, exit_code: int = 0) -> None:
         self.exit_code = exit_code or self.exit_code
-        with suppress(ReactorNotRunning):  # it has already stopped in this round, or it does not run yet
+        # the reactor has already stopped in this round, or does not run yet
+        with suppress(ReactorNotRunning):
             self.reactor.stop()
 
     # ---- signals

@@ -181,7 +181,8 @@ class WebSocket:
             assert isinstance(frame, Frame)
             self._partial = 0
             length = len(frame.data)
-            self._unparsed -= length + (6 if length < 126 else 8 if length < 65536 else 14)  # and its header
+            # the frame and its header
+            self._unparsed -= length + (6 if length < 126 else 8 if length < 65536 else 14)
             self._frame_received(frame)
             if self._state is State.CLOSED:
                 return

@@ -126,7 +126,8 @@ class StompSession(Session):
         """Process frames. ``offered``: evaluation of the first frame, if that is a SEND that was blocked."""
         head = None
         taken = 0
-        may_pass = True  # whether ACKs may overtake: a blocked SEND, not work on their messages
+        # whether ACKs may overtake a blocked SEND; they never overtake work on their messages
+        may_pass = True
         paging = self.broker.paging
         effort, slices = self.broker.effort, self.broker.frame_slices
         enough = effort.steps + STEPS

@@ -192,7 +192,7 @@ class OriginPolicy:
             return True
         try:
             origin = normal_origin(origin)
-        except ValueError:  # file:// for one
+        except ValueError:  # such as file://
             origin = NULL_ORIGIN
         page = origin_host(origin)
         same = page == name or (is_local(page) and is_local(name))
@@ -275,9 +275,9 @@ class Heartbeat:
         self._silent = silent
         self._pace = HeartbeatIntervals(0, 0, 0)
         self._timers: dict[str, Timer] = {}
-        self._last_check = False  # the connection seemed silent; the next check decides
+        self._last_check = False  # whether the connection seemed silent: the next check then decides
         self.last_read = clock.now
-        self.suspended = False  # the broker does not read: silence is not the client's fault
+        self.suspended = False  # whether the broker does not read: silence is then not the client's fault
 
     def start(self, pace: HeartbeatIntervals) -> None:
         """Start with these intervals, or change them."""
@@ -514,7 +514,7 @@ class Outgoing:
     def __init__(self, clock: Clock) -> None:
         """``clock`` is the steady clock."""
         self.dirty: list[Outbox] = []
-        self.within_read = False  # a read is in progress: `flush` is called at its end
+        self.within_read = False  # whether a read is in progress: `flush` is called at its end
         self.clock = clock
         self.slow = SlowReaders(clock)
         self._soon_asked = False
@@ -589,7 +589,7 @@ class Outbox:
         self.parts: list[bytes] = []
         self.join: Callable[[list[bytes]], bytes] = b"".join  # WebSocket also adds a header to each frame
         self.dirty = False
-        self.paused = False  # the send buffer of the socket is full
+        self.paused = False  # whether the send buffer of the socket is full
         self.capacity = size  # bytes; code that appends a part subtracts the length of the part
         self.last_write = outgoing.clock.now  # ms of the steady clock, for the heart-beat
 

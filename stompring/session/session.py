@@ -106,21 +106,22 @@ class Session:
         self.version = b"1.0"
         self.connected = False
         self.closed = False
-        self.leaving = False  # DISCONNECT waits for the disk; further input is ignored
+        self.leaving = False  # whether DISCONNECT waits for the disk; further input is then ignored
         self.login = Login()
         self.client_id: str | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
-        # by the part of a message id before "-"
+        # by the part of a message id before the "-"
         self.by_queue: dict[bytes, list[AcknowledgedSubscription]] = {}
         #: the only subscription in ``by_queue``; None in 1.1, where an ACK names its subscription
         self.only_acknowledged: AcknowledgedSubscription | None = None
-        self.credit_freed: AcknowledgedSubscription | None = None  # resumed after the ACKs of this read
+        # the subscription to resume after the ACKs of this read
+        self.credit_freed: AcknowledgedSubscription | None = None
         self.transactions: dict[bytes, Transaction] = {}
         self.transaction_bytes = ByteQuota(
             acceptor.max_transaction_bytes, broker.transaction_bytes
         )  # of the open transactions
         self.messages_in = 0
-        self.history: History | None = None  # samples of the counters, None while it is not sampled
+        self.history: History | None = None  # samples of the counters, None while the session is not sampled
         self.delivered_before = self.acknowledged_before = 0  # counts of the subscriptions that have ended
         self.blocked = False
         self._destinations = destinations
@@ -412,7 +413,7 @@ class Session:
             refs += returned.pop(queue, [])
             for subscription in subscriptions:
                 # the first detach returns all messages before other consumers get pending ones: this keeps the order
-                if not subscription.detached:  # its queue was not deleted meanwhile
+                if not subscription.detached:  # False if the queue was deleted meanwhile
                     if not self.broker.stopping:
                         self.notify_consumer("CONSUMER_CLOSED", subscription, "ended with its connection")
                     subscription.detach(refs, failed=True)

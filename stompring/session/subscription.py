@@ -49,7 +49,7 @@ class Terms:
     browser: bool = False
     priority: int = 0
     selector: str | None = None
-    for_replies: bool = False  # created for a reply-to; a SUBSCRIBE of the client replaces it
+    for_replies: bool = False  # whether it was created for a reply-to; a SUBSCRIBE of the client replaces it
 
 
 class Subscription(Consumer):
@@ -90,14 +90,15 @@ class Subscription(Consumer):
         self._wildcard = terms.wildcard
         self._on_cancel = on_cancel
         self.lead = self.lead_again = b""
-        self.ended = False  # if True, a rollback returns messages to the queue, not to the subscription
-        self.detached = False  # whether it has left its queue
-        self.consumer_name = ""  # for the store, if it records the consumer of each message
-        self.connection_id = ""  # the session header of its connection
+        self.ended = False  # whether a rollback returns messages to the queue, not to the subscription
+        self.detached = False  # whether the subscription has left its queue
+        self.consumer_name = ""  # name in a store that records the consumer of each message
+        self.connection_id = ""  # the session header of the connection
         self.created = 0  # epoch ms
-        self.history: History | None = None  # samples of the counters, None while it is not sampled
+        # samples of the counters, None while the subscription is not sampled
+        self.history: History | None = None
         self.rejected = 0  # messages settled by NACK
-        self.size = 0  # bytes for which it counts in ``global-max-subscription-size``
+        self.size = 0  # bytes that the subscription counts in ``global-max-subscription-size``
         #: unsettled messages by message id, in the order of delivery; references are created when they are needed
         self.unsettled: dict[bytes, Message | Reference] = {}
 
@@ -109,7 +110,8 @@ class Subscription(Consumer):
             opening += header_line(b"destination", terms.destination, terms.version)
         self.lead = self._complete(opening + b"redelivered:false\n", queue)
         self.lead_again = self._complete(opening + b"redelivered:true\n", queue)
-        self.willing = False  # `on_writable` sets it after the receipt
+        # whether the subscription takes messages: `on_writable` sets this after the receipt
+        self.willing = False
         queue.add_consumer(self)
 
     def _complete(self, lead: bytes, queue: Queue) -> bytes:
@@ -377,7 +379,7 @@ class CumulativeSubscription(AcknowledgedSubscription):
     def attach(self, queue: Queue) -> None:
         self._positions: dict[bytes, int] = {}  # positions of restored messages, by message id
         self._next_position = count(1)
-        self._disordered = False  # restored messages are not in the order of delivery yet
+        self._disordered = False  # whether restored messages are not in the order of delivery yet
         super().attach(queue)
 
     def settle(self, key: bytes) -> None:
@@ -437,7 +439,7 @@ class CumulativeSubscription(AcknowledgedSubscription):
     def _restore(self, refs: dict[bytes, Reference], positions: Sequence[int]) -> None:
         self._positions.update(zip(refs, positions, strict=True))
         self.unsettled.update(refs)
-        self._disordered = True  # they are sorted once, even if the transaction has many ACKs
+        self._disordered = True  # all are sorted once, even if the transaction has many ACKs
 
     def _put_in_order(self) -> None:
         positions, unsettled = self._positions, self.unsettled
@@ -466,7 +468,7 @@ class BrowserSubscription(Subscription):
 
     def attach(self, queue: Queue) -> None:
         self.queue = queue
-        self._busy = False  # a time slice is scheduled, or a page is being read
+        self._busy = False  # whether a time slice is scheduled, or a page is being read
         self.lead = b"MESSAGE\n" + header_line(b"subscription", self.terms.id, self.terms.version)
         self.lead += header_line(b"destination", self.terms.destination, self.terms.version)
         self.lead += b"redelivered:false\n"
@@ -514,12 +516,12 @@ class RecordingAutoSubscription(AutoSubscription):
 
     __slots__ = ("_entries",)
 
-    settles_on_delivery = False  # settlements are recorded
+    settles_on_delivery = False  # False, because settlements are recorded
 
     def attach(self, queue: Queue) -> None:
         self._entries = Entries(queue, self.consumer_name)
         super().attach(queue)
-        self.writes_tails = False  # deliveries are recorded
+        self.writes_tails = False  # False, because deliveries are recorded
 
     def deliver_message(self, message: Message) -> None:
         """Deliver a message. The arrival and the settlement of a retained message become one record."""

@@ -72,7 +72,8 @@ def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Itera
         if rejection is None:
             continue
         if rejection.policy is FullPolicy.FAIL and (rejection.limit is None or rejection.of_memory):
-            continue  # FAIL: `exceeded_by` has found enough memory after the acknowledgements
+            # FAIL by memory: `exceeded_by` has already counted what the ACKs of the transaction free
+            continue
         yield rejection
     for ask in transaction.questions if of_each else ():
         rejection = ask()
@@ -123,7 +124,7 @@ def on_ACK(session: Session, head: Head, body: bytes) -> None:
     if subscription is not None and isinstance(head, AckHead) and head.identifier in subscription.unsettled:
         subscription.settle(head.identifier)
         if not subscription.ready:
-            session.credit_freed = subscription  # resumed once, after all ACKs of this read
+            session.credit_freed = subscription  # the subscription resumes once, after all ACKs of this read
         return
     headers = head.headers
     subscription, key = _owner(session, head)

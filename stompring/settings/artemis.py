@@ -45,7 +45,7 @@ class Row(NamedTuple):
     neutral: str = ""  # values, as a regular expression, with which a refused setting has no effect
     refused_with: frozenset[str] = frozenset()  # child elements with which a setting is refused
     advice: str = ""  # the advice in the error, if it is not ``reason``
-    is_warning: bool = False  # reported in a WARNING, not in the list of settings without effect
+    is_warning: bool = False  # whether a WARNING reports the setting, not the list of settings without effect
 
     def has_no_effect(self, value: str, inside: Iterable[str] = ()) -> bool:
         """Whether the setting is accepted with this value and with these elements in it."""

@@ -409,7 +409,7 @@ class _DocumentReader:
                 if piece and piece.strip():
                     what = f"unexpected text '{piece.strip()[:40]}' in <{name}>"
                     self._faults.add(node.line, f"{what}; only elements and attributes are allowed")
-            if name == "filter":  # its selector is an attribute
+            if name == "filter":  # the selector of a filter is an attribute
                 node.is_leaf, node.value = True, node.attributes.get("string")
         else:
             text = (element.text or "").strip()
@@ -1004,7 +1004,7 @@ class _CoreReader:
                     continue
                 acceptor = parse_acceptor(name, node.value, self._references.resolve, parameters)
             except ValueError as error:
-                speaks_stomp = True  # or will after the correction of its fault
+                speaks_stomp = True  # assume STOMP, to report one fault of this acceptor and not two
                 self._add_faults(node, what, error)
                 continue
             speaks_stomp |= isinstance(acceptor, StompAcceptor)
@@ -1211,7 +1211,7 @@ class Change(NamedTuple):
     setting: str  # name of the setting in broker.xml
     before: object
     after: object
-    restart: bool = False  # in effect after a restart only
+    restart: bool = False  # whether the change is in effect after a restart only
 
 
 @dataclass(slots=True)

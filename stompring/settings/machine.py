@@ -138,7 +138,7 @@ def shipped_directory(name: str) -> Path:
     """
     if name in IN_PACKAGE:
         candidates = [IN_PACKAGE[name]]
-    else:  # a wheel has them in ``stompring/shipped``
+    else:  # a wheel has these directories in ``stompring/shipped``
         candidates = [PACKAGE / "shipped" / name, PACKAGE.parent / name]
     for candidate in candidates:
         if candidate.is_dir():

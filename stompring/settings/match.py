@@ -159,7 +159,7 @@ class SettingsRepository:
         self._defaults = defaults
         self._delimiter = wildcard.delimiter
         self._entries = tuple(entries)
-        # Below, an entry is its index in the tuple above.
+        # Below, an entry is represented by its index in ``_entries``: keys of `_merged` are then integers.
         self._exact: dict[str, int] = {}
         self._literal: dict[str, int] = {}
         patterns: dict[str, tuple[Pattern, int]] = {}

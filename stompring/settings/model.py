@@ -49,10 +49,11 @@ class Option(NamedTuple):
     source: str = ARTEMIS  # where the setting comes from
     group: str = ""  # heading of its table in docs/settings.md
     default_text: str = ""  # the default in words, if not a constant
-    reloadable: bool = True  # False: a change requires a restart
+    reloadable: bool = True  # whether a reload applies a change; False: a change requires a restart
     element: str = ""  # name in broker.xml or in a URL, if other than the field's name with dashes
     written_as: str = "element"
-    inherits: str = ""  # the field of `AddressSettings` with the value for a queue without one
+    # the field of `AddressSettings` whose value applies to a queue without a value of its own
+    inherits: str = ""
     http: str = NOT_IN_HTTP
 
     @property
@@ -190,7 +191,7 @@ class ProxyProtocol:
 class WebSocketSettings:
     """STOMP over WebSocket on one acceptor."""
 
-    only: bool = False  # ws://: the acceptor accepts WebSocket only
+    only: bool = False  # whether the acceptor accepts WebSocket only (ws://)
     path: str = ""  # path of a ws:// URL; empty: any path
     web_socket_upgrade: bool = flag(
         True,
@@ -581,7 +582,7 @@ class PluginConfiguration:
     """One ``<broker-plugin>``: a policy under its name in address-settings."""
 
     name: str
-    policy: str  # the name of its module or entry point
+    policy: str  # name of the policy's module or entry point
     properties: tuple[Property, ...] = ()
     line: int = 1
 
@@ -1415,7 +1416,7 @@ class IgnoredSetting(NamedTuple):
     line: int
     name: str  # such as journal-type; useEpoll of acceptor
     reason: str
-    is_warning: bool = False  # also one of the warnings of the file
+    is_warning: bool = False  # whether the warnings of the file have this setting, too
 
 
 @frozen

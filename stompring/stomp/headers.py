@@ -297,7 +297,7 @@ class HeaderUse:
     special: frozenset[bytes]
 
     def for_cutter(self) -> tuple[tuple[bytes, int], ...]:
-        """Return the names of headers, and the bits of their use by `Cut`."""
+        """Return the names of the headers, each with the flags (such as `_CUT_STOP`) by which `Cut` treats it."""
         found: list[tuple[bytes, int]] = []
         for name in sorted(self.read | self.hidden | self.special):
             use = _HIDDEN if name in self.hidden else 0
@@ -439,12 +439,13 @@ class HeadReader:
         self.last: Head | None = None
         self.recent = b""
         self.asking = b""
-        self._asking_head: Head | None = None  # head of such a block without its receipt
-        self._asking_end = b""  # bytes of such a block after its receipt
+        # head of a block that begins with ``asking``, without its receipt
+        self._asking_head: Head | None = None
+        self._asking_end = b""  # bytes of that block after its receipt
         self.body = 0
         self.max_body = max_body_length
         self._crlf = True  # whether CR LF is a line end
-        self._opened_crlf = False  # the opening frame had CR LF
+        self._opened_crlf = False  # whether the opening frame had CR LF
 
     def negotiated(self, version: bytes) -> None:
         """Read further blocks by the rules of ``version``. CR LF ends lines in 1.2, or if the opening frame used it."""

@@ -150,7 +150,7 @@ class Parser:
         asking = heads.asking
         while start < size:
             first = data[start]
-            if first == LF:  # most clients send one after each frame
+            if first == LF:  # most clients send a line feed after each frame
                 start += 1
                 if start == size:
                     break
@@ -226,7 +226,7 @@ class Parser:
                 self._suspend_next(head, data, start)
                 break
         memo.hits += len(frames) - missed - matched
-        if matched:  # these heads count as not cached
+        if matched:  # heads that matched the previous block count as not cached
             memo.rest = max(0, memo.rest - matched)
         return frames
 

@@ -428,7 +428,7 @@ class _MessageReader:
                 continue
             header = RENAMED.get(name, name)
             if header != name and header in self._properties:
-                continue  # the sender has set that header as well
+                continue  # the sender has set the renamed header as well
             if name == "JMSReplyTo":  # Artemis adds a prefix to this property
                 value = value.removeprefix("queue://").removeprefix("topic://")
             pair = [text.replace("\0", "\ufffd").encode("utf-8", "replace") for text in (header, value)]

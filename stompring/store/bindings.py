@@ -73,7 +73,7 @@ class StoredQueue:
     attributes: QueueAttributes
     paused: bool
     no_local: str | None
-    as_configured: QueueAttributes | None  # attributes in broker.xml when that was last applied
+    as_configured: QueueAttributes | None  # attributes in broker.xml when the file was last applied
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> StoredQueue:
@@ -144,7 +144,7 @@ class IdChunk(LiveRecord):
         self.first = first
         self.dropped = 0  # number of forgotten ids at the beginning
         self.full = False  # whether later ids go to another chunk
-        self.live_bytes = 0  # approximate bytes of its live records in the journal
+        self.live_bytes = 0  # approximate bytes of the chunk's live records in the journal
         self._owner = owner
         self._size = 0  # bytes of all ids
         self._logged = 0  # number of ids that have a record

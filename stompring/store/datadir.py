@@ -302,7 +302,7 @@ class Lake(NamedTuple):
 
     id: str
     name: str
-    time: int  # epoch ms of its last ingest
+    time: int  # epoch ms of the lake's last ingest
     positions: Mapping[str, Position]
 
     def lacks(self, folder: str, number: int, end: int) -> bool:

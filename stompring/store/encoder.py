@@ -65,7 +65,7 @@ def retained_parts(found: Sequence[Entries]) -> Iterator[RetainedPart]:
         for some in _slices(messages):
             yield RetainedPart(some, [(entries, None)])
         return
-    places: dict[Message, int] = {}  # index of each message in the record, which has it once
+    places: dict[Message, int] = {}  # index of each message in the record, which has each message once
     within: list[tuple[Entries, array[int] | None]] = []
     size = 0
     for entries in found:

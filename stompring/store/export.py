@@ -289,7 +289,7 @@ class PortableQueue:
     attributes: Mapping[str, Any]
     paused: bool = False
     no_local: str | None = None  # origin of the messages that a no-local subscription skips
-    as_configured: Mapping[str, Any] | None = None  # attributes in broker.xml when that was last applied
+    as_configured: Mapping[str, Any] | None = None  # attributes in broker.xml when the file was last applied
 
     def fields(self) -> dict[str, Any]:
         configured = self.as_configured

@@ -360,12 +360,12 @@ class PageContents:
     _newest: bool  # whether a broker may still write to it
     _folder: str  # name of the address in address.txt
     _twice: bool  # whether another file has the same number
-    misplaced: bool = False  # whether it is not the page of its name (`Replay.misplaced_page`)
+    misplaced: bool = False  # whether the file has another page than its name says (`Replay.misplaced_page`)
     address: int = 0  # number of the address; 0: unknown
-    count: int = 0  # number of messages written to it
+    count: int = 0  # number of messages written to the page
     live: int = 0  # number of durable messages that durable queues have not settled
     lost: int = 0  # number of other unsettled messages: not durable, or only in non-durable queues
-    sealed: bool = False  # whether it has a footer
+    sealed: bool = False  # whether the file has a footer
     _gone: dict[int, bytearray] = field(default_factory=dict)  # by queue: 1 for each settled position
 
     def messages(self) -> Iterator[FoundMessage]:

@@ -127,7 +127,7 @@ class JournalSegment:
     size: int = 0  # bytes
     #: messages by number; a live record, or a run of references, by itself
     live: dict[int | LiveRecord | ReferenceRun, LiveMessage | LiveRecord] = field(default_factory=dict)
-    damaged: bool = False  # set aside by `remove`, not deleted
+    damaged: bool = False  # whether the file is damaged: `remove` then sets it aside
 
     def remove(self, writer: Writer, retention: Retention | None) -> None:
         """Delete the file, move it to ``retention``, or set it aside if it is damaged. It has no live records."""
@@ -348,7 +348,7 @@ class Journal:
         segment = message.segment
         if type(segment) is not JournalSegment:
             if segment is ref:
-                message.segment = None  # recovery does not need the record of it
+                message.segment = None  # recovery does not need the record of this message
                 if self.retention is not None and message.traits.retained:
                     self._retain(ref, reason)
             elif type(segment) is MessageReferences and (

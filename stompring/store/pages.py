@@ -168,7 +168,7 @@ class PageReader:
     """The reads of all pages of a broker."""
 
     def __init__(self, reader: Disk, files: Files, clock: Clock) -> None:
-        self.account: Account | None = None  # memory account of blocks; None: that of the address
+        self.account: Account | None = None  # memory account of blocks; None: the account of the address
         self.blocks_read = 0
         self.bytes_read = 0
         self._reader = reader
@@ -388,7 +388,7 @@ class QueuePageState(LiveRecord):
         # each is shared while it is empty, see `set_counts` and `set_due`
         self.counts = _NO_COUNTS  # by index: deliveries and attempts, if not 0
         self.dues = _NO_DUES  # by index: due times of returned deliveries
-        self.listed = False  # whether it is in `Cursor._expanded`
+        self.listed = False  # whether this state is in `Cursor._expanded`
         self.updates: PendingUpdates | None = None  # the updates that may still be extended
         self.mark: object = None  # the transaction that ``updates`` belongs to
         self.logged: PendingUpdates | None = None  # updates of messages that do not survive a restart
@@ -751,7 +751,7 @@ class Cursor:
         self.remaining -= number
         page_state.remaining = left = page_state.remaining - number
         if not left:
-            # `Page.page_states` keeps it: while the file exists, compaction repeats the settled positions
+            # `Page.page_states` keeps the state: compaction repeats the settled positions while the file exists
             place = bisect_left(self._numbers, page_state.page.number)
             del self._order[place], self._numbers[place]
             page_state.counts, page_state.dues = _NO_COUNTS, _NO_DUES
@@ -930,16 +930,15 @@ class Page:
         self.contents: PageColumns | None = None  # only while the page is appended to
         self.starts: array[int] | None = None
         self.stream: AppendOnlyFile | None = None  # None for a page of an earlier run
-        self.sealed = False  # the file has a footer to read `starts` from
+        self.sealed = False  # whether the file has a footer to read `starts` from
         self.gone = False
-        self.retains = (
-            False  # whether all queues retain a message of the page, even one that does not survive a restart
-        )
+        # whether all queues retain a message of the page, even one that does not survive a restart
+        self.retains = False
         self.unreadable: set[int] = set()
         self.damage: str | None = None  # reason for which the file will be set aside instead of deleted
         self.page_states: dict[QueuePageState, None] = {}  # a set in order: a deleted queue removes its state
         self.ended: list[QueueRemoved] = []  # records of deleted queues
-        self.file: PageFileRecord | None = None  # its record in the journal
+        self.file: PageFileRecord | None = None  # the journal's record of the page file
         self.left = 0
         self.plan: AppendPlan | None = None  # plan of the last message
         self.names: set[int] = set()  # numbers of the queues that have a NAME record in the page
@@ -1022,7 +1021,8 @@ class Pages:
     def __init__(self, paging: Paging, address: Address, directory: Path) -> None:
         self.address = address
         self.directory = directory
-        self.directories = [directory]  # all its directories, because an earlier run may have used others
+        # all directories of the address, because an earlier run may have used others
+        self.directories = [directory]
         self.paging = paging
         self.log = paging.log
         self.clock = paging.clock
@@ -1336,7 +1336,7 @@ class Pages:
         self._last = None
         for page in list(self._pages):
             self.retire(page)
-        self.cursors, self._plans = {}, {}  # both refer to this object
+        self.cursors, self._plans = {}, {}  # both refer to this object: drop them to break the cycles
 
     # ---- reading
 

@@ -157,7 +157,7 @@ class SegmentMessages:
         return kind
 
     def find(self, number: int) -> int:
-        """Return the index of a message in the columns, -1 if the message is not in them or is settled."""
+        """Return the index of a message in this segment, -1 if the message is not in it or is settled."""
         numbers, place = self.numbers, self._found + 1
         # mostly the message directly follows the one found last
         if place >= len(numbers) or numbers[place] != number:
@@ -169,7 +169,7 @@ class SegmentMessages:
 
 
 class MessageIndex:
-    """The messages of the journal by number: in the columns of their segments, else in ``others``."""
+    """The messages of the journal by number: in the `SegmentMessages` of their segments, else in ``others``."""
 
     def __init__(self) -> None:
         self.segments: list[SegmentMessages] = []  # segments with messages, ascending by number
@@ -178,12 +178,12 @@ class MessageIndex:
         self._last: SegmentMessages | None = None  # the segment of the message found last
 
     def open(self, segment: ReadSegment, data: bytes) -> SegmentMessages:
-        """Create the columns of the segment that is being read."""
+        """Begin a segment: create the `SegmentMessages` for its messages."""
         self._open = columns = SegmentMessages(segment, data)
         return columns
 
     def close(self) -> None:
-        """End the columns of the open segment."""
+        """End the segment. Keeps its `SegmentMessages` if the segment has messages."""
         columns, self._open = self._open, None
         if columns is not None and len(columns.numbers):
             self.segments.append(columns)
@@ -267,8 +267,8 @@ class ReadSegment:
     sealed: bool = False
     faults: list[Fault] = field(default_factory=list)
     records: int = 0
-    consumers: int = 0  # the highest number of a consumer in its NAME records
-    end: int = 0  # end of its records if it has no fault
+    consumers: int = 0  # the highest number of a consumer in the segment's NAME records
+    end: int = 0  # end of the records, if the segment has no fault
     zeros: int = 0
 
 

@@ -330,7 +330,7 @@ class SegmentScan:
             if reason:
                 filled = self._prefilled and self.footer is None
                 if filled and not data[at:].strip(b"\0"):
-                    self.size = at  # any other byte there belongs to an incomplete write
+                    self.size = at  # only zeros follow; any other byte after ``at`` would belong to an incomplete write
                     return
                 # the zeros that follow are not part of a record: the record may have been written in part
                 at = self._skip(at, reason, end < 0 or (filled and data.endswith(_PREFILLED_END)))

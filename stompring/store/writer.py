@@ -270,7 +270,7 @@ class AppendOnlyFile:
         self.deleted = False
         self.seal: Seal | None = None
         self.sync = False  # whether the next batch syncs the file
-        self.unsynced = False  # whether it has bytes that are written, but not synced
+        self.unsynced = False  # whether the file has bytes that are written, but not synced
         self.prefill_from = self.prefill_until = self.prefilled = 0
         self.parts: list[bytes] = []
         self.chunks: list[bytes] = []  # earlier parts, joined by `read`

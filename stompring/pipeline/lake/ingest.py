@@ -66,7 +66,7 @@ class Ingest:
     lake: Lake
     limit: Limit = Limit(bytes=BATCH_BYTES)  # noqa: RUF009 - a tuple is immutable
     task_bytes: int = TASK_BYTES
-    mark: bool = True  # record the ingested positions in the retention directory
+    mark: bool = True  # whether to record the ingested positions in the retention directory
     name: str = DEFAULT_BROKER  # name of the broker
     batch_progress: BatchProgress | None = None
 

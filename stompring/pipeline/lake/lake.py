@@ -603,7 +603,7 @@ class Maintenance:
 
     lake: Lake
     small_files: int | None  # compact a day or a view with more small files; None: no compaction
-    hours: int | None  # vacuum files unreferenced for this time; None: no vacuum
+    hours: int | None  # delete files that were unreferenced for so many hours; None: delete nothing
     now: Callable[[], float] = time.monotonic
     done: MaintenanceCounts = field(default_factory=MaintenanceCounts)  # files of the last `run_due`
     _looked: float | None = None  # time of the last vacuum, seconds of `now`

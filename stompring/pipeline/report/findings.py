@@ -106,7 +106,7 @@ class Flow(NamedTuple):
 
     @property
     def peak(self) -> Any:
-        """Maximum growth of each unlimited ring within each bucket, in messages."""
+        """Maximum growth of each ring within each bucket, in messages, if the ring evicts nothing."""
         most = np.maximum(1, self.came - np.maximum(self.went - 1, 0))
         return np.where(self.came > 0, most, 0)
 

@@ -638,7 +638,7 @@ class Durations:
     longest: float
 
 
-#: Durations by step. Steps without messages are missing.
+#: Durations by step of a `Grid`. Steps without messages are missing.
 Steps = Mapping[int, Durations]
 
 

@@ -363,7 +363,7 @@ def _in_groups(options: SinkOptions, sends: SendEncoder, batches: Iterable[Any])
                     connection.await_receipts(IN_FLIGHT)
                     rows += 1
                 waiting = 0 if last else waiting + len(part)
-        connection.close()  # its receipt confirms all frames
+        connection.close()  # the receipt of its DISCONNECT confirms all frames
     return rows
 
 
