@@ -181,7 +181,7 @@ class TaskList:
     """The running tasks of a broker, and the last tasks that have ended."""
 
     def __init__(self, reactor: Any, now: Callable[[], int]) -> None:
-        # one for all sites: many requests together share one time slice
+        # the same for all HTTP sites: many requests together share one time slice
         self.cooperator = Cooperator(begin_slice, lambda call: reactor.callLater(0, call))
         self._now = now
         self._numbers = count(1)

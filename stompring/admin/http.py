@@ -467,7 +467,8 @@ class HttpConnectionLimit:
         self.refuse = refuse
         self.unfinished = unfinished  # limits the memory of unfinished frames and bodies
         self._open = ConnectionCounter()
-        self._reserved: dict[AdminChannel, None] = {}  # for health only, in order of arrival
+        # connections for health requests only, in order of arrival
+        self._reserved: dict[AdminChannel, None] = {}
 
     def opened(self, channel: AdminChannel, address: IAddress | None) -> None:
         """Count a new connection, or reserve it for health if it exceeds a limit."""
@@ -600,7 +601,7 @@ class RequestHandler(Responder):
                 segments = [segment.decode() for segment in self._request.postpath]
             except UnicodeDecodeError:
                 raise Problem(400, "The path is not UTF-8") from None
-            if segments == [""] or segments[0] == PREFIX:  # a file of the console
+            if segments == [""] or segments[0] == PREFIX:  # not the API: a file of the console
                 self._write(
                     console_answer(self._context, self._console, self._method, segments, self._header)
                 )
@@ -747,7 +748,7 @@ class RequestHandler(Responder):
 
     def _client_disconnected(self, reason: Failure) -> None:
         super()._client_disconnected(reason)
-        if self._unsynced is not None:  # the change is in effect, without an answer
+        if self._unsynced is not None:  # the change is in effect, but its client gets no answer
             self._log.write(self._unsynced)
         if self._work is not None and self._method in READ_METHODS:
             self._work.stopProducing()

@@ -542,7 +542,7 @@ def _head(body: JsonObject) -> Head:
     headers: dict[bytes, bytes] = {b"destination": b""}
     for name, value in given.items():
         encoded = text("headers", name).encode()
-        if isinstance(value, int):  # also true and false
+        if isinstance(value, int):  # in Python, true and false are also int
             value = str(value).lower()
         line = encoded, text("headers", value).encode()
         if not encoded or b"\0" in line[0] or b"\0" in line[1]:

@@ -26,7 +26,7 @@ from .json_schema import Fields, Thing, number
 
 log = logging.getLogger(__name__)
 
-#: Seconds of one slice of a round.
+#: Seconds of one time slice of a round of samples.
 TIME_SLICE = 0.002
 
 #: Things sampled between two checks of the time slice.
@@ -264,7 +264,7 @@ class Sampler:
             return
         history = queue.history
         changes = _changes(queue)
-        if history is None:  # created since the last round
+        if history is None:  # the thing was created since the last round
             history = queue.history = self._new(self.memory, QUEUE_RATES, QUEUE_GAUGES)
         last = history.last
         if (

@@ -158,7 +158,7 @@ class LastValueQueue(Queue):
         elif isinstance(before, int):
             if before >> _INDEX_BITS + _PAGE_BITS == position >> _INDEX_BITS + _PAGE_BITS:
                 newer = position > before
-            else:  # a message that entered after the start is newer; it is not in ``numbers``
+            else:  # ``numbers`` lacks messages that entered after the start: they are newer
                 newer = numbers is not None and before in numbers and numbers[before] < message.number
         else:  # a message that became due after the start is newer, whatever its number
             newer = 0 < before.sequence and before.message.number < message.number

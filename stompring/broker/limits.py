@@ -430,7 +430,7 @@ class UnfinishedFrames:
         self.forget(holder)
         self._clock.soon(
             lambda: holder.refuse(error)
-        )  # later, because that connection may be processing a read
+        )  # refuse later, because the connection of ``holder`` may be processing a read
 
     def forget(self, holder: Holder) -> None:
         """Remove the bytes of a connection that is closed, or whose frame is complete."""

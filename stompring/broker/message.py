@@ -214,7 +214,7 @@ class AddressBase(Account):  # only tests have weak references: # compiled: same
     settings: AddressSettings
     retained: (
         int | None
-    )  # ``Traits.retained`` of messages to this address, None if it depends on whether they are durable
+    )  # ``Traits.retained`` of messages to this address; None: it differs for durable and other messages
 
     def mark(self, traits: Traits) -> Traits:
         """Set ``retained`` of traits by the present settings of the address. Return the traits."""

@@ -474,7 +474,7 @@ class Hooks:
         [Any, bool], None
     ]  # evicts messages of a ring; called with the view of its queue, and whether a message is requeued to it
     full: Callable[[Offer], FullAnswer] | None = None
-    # a SEND calls it first; a result that is not None, or an exception, is then passed to ``admission``
+    # called first for a SEND; a result that is not None, or an exception, is then passed to ``admission``
     admit: Callable[[Offer], object] | None = None
     # returns the admission of a message; called with the result of ``admit``, or `NOT_EVALUATED`
     admission: Callable[[object], Admission] = _no_admission

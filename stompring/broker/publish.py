@@ -1211,7 +1211,7 @@ def dead_letter(ref: Reference) -> bool:
 
 
 def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead | None]:
-    """Yield the pending, scheduled or delivering messages with these numbers, and None after each step without one.
+    """Yield the pending, scheduled or delivering messages with these numbers; None for each other one in memory.
 
     Removes the found ones from ``numbers``.
     """
@@ -1359,7 +1359,10 @@ class Transaction:
         self._undo.append(undo)
 
     def commit(self) -> None:
-        """Execute all steps as one transaction of the store. A long commit runs in time slices, after earlier ones."""
+        """Execute all SENDs, ACKs and NACKs as one transaction of the store.
+
+        A long commit runs in time slices, after earlier commits.
+        """
         # now: a connection that is lost before the end of the commit releases its whole quota
         self._let_go()
         self._broker.background.run(self._commit(), COMMITS)
@@ -1392,9 +1395,10 @@ class Transaction:
             yield
 
     def rollback(self) -> None:
-        """Drop all steps. Acknowledged messages stay with their consumer, or are requeued if it has left.
+        """Drop all SENDs, ACKs and NACKs.
 
-        Long rollbacks run in time slices, like `commit`.
+        Acknowledged messages stay with their consumer, or are requeued if the consumer has left. Long rollbacks
+        run in time slices, like `commit`.
         """
         self._let_go()
         self._broker.background.run(self._rollback(), COMMITS)
@@ -1419,7 +1423,7 @@ class Transaction:
             yield
 
     def forget(self) -> None:
-        """Drop all steps: the connection is lost, and its acknowledged messages are requeued."""
+        """Drop all SENDs, ACKs and NACKs: the connection is lost, and its acknowledged messages are requeued."""
         self.returns = []
         self._forget()
 
@@ -1443,7 +1447,7 @@ class Transaction:
 
 
 def settling(refs: list[Reference]) -> Iterator[None]:
-    """Settle references of any queues, one in each step."""
+    """Settle references of any queues. Yields after each."""
     for ref in refs:
         ref.queue.settle(ref)
         yield

@@ -447,7 +447,7 @@ class Dispatcher:
         #: consumers that can take messages, the next one first; with `PRIORITIES` the highest priority first
         self.ready: deque[Consumer] = deque()
         self.pending = PendingList()
-        self.selector_lists: dict[object, SelectorList] = {}  # by ``Consumer.matches_key``
+        self.selector_lists: dict[object, SelectorList] = {}  # lists by ``Consumer.matches_key``
         self.scanning = 0  # number of selector lists whose scan is not complete
         self.version = 0  # changes when messages become pending elsewhere than at the tail
         self.groups: MessageGroups | None = None  # None until the first message of a group
@@ -1593,7 +1593,7 @@ class Queue(QueueBase):
         size, holders = len(message.tail) + MESSAGE_OVERHEAD, message.holders
         if not holders:
             address = message.address
-            if message.account is address:  # so that compiled code calls the method directly
+            if message.account is address:  # the same call, which compiled code makes without a lookup
                 address.occupy(size)
             else:
                 message.account.occupy(size)
@@ -2006,7 +2006,7 @@ class Queue(QueueBase):
         yield from self.kill_each(pending, scheduled)
 
     def kill_on_disk(self) -> Iterator[int]:
-        """Kill all messages that are on disk only. Yields the number of messages killed in each step."""
+        """Kill all messages that are on disk only. Yields the number of messages killed since the last yield."""
         if self.paged is not None:
             for purged in self.paged.purge():
                 self.messages_killed += purged

@@ -309,7 +309,7 @@ def purge(queue: Queue, selector: str | None = None) -> Iterator[int | PageRead]
 
 def _kill_all(queue: Queue) -> Iterator[int]:
     yield from queue.kill_on_disk()
-    # afterwards, because paging may have loaded messages meanwhile
+    # messages in memory last, because paging may have loaded some meanwhile
     yield from queue.kill_each(queue.dispatcher.snapshot(), list(queue.scheduled.values()))
 
 

@@ -393,7 +393,8 @@ class Producer:
         self._after = whole[end - case.size + STAMP.size :]
         most = case.window if case.receipts else MOST_AT_ONCE
         self._batch = max(1, min(BATCH // (len(self._before) + case.size), MOST_AT_ONCE, most))
-        self._unconfirmed: list[tuple[int, int]] = []  # by receipt: messages sent up to it, ns of its SEND
+        # for each receipt: number of messages sent up to its SEND, and the time of the SEND (ns)
+        self._unconfirmed: list[tuple[int, int]] = []
         self._confirmed = self._sent = 0
         self._times = array("q")
 
@@ -492,7 +493,7 @@ def _receive(pipe: Pipe, connection: Connection, mode: str, run: int, alone: boo
                 if len(body) < length:
                     continue
                 sent, number = unpack(body)
-                if number != run:  # message of an earlier run
+                if number != run:  # a message of an earlier run
                     continue
                 counts.total += 1
                 if sent >= begin_ns:

@@ -207,7 +207,7 @@ def create(instance: Instance, user: str, password: str) -> None:
 
     directory = instance.directory
     directory.parent.mkdir(parents=True, exist_ok=True)
-    # the temporary directory has mode 0700
+    # the temporary directory has mode 0700: no other user can read it
     with tempfile.TemporaryDirectory(prefix=f".{directory.name}.", dir=directory.parent) as name:
         building = Path(name)
         try:

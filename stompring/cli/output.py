@@ -355,7 +355,7 @@ _SHOWN = {
 
 
 def _column(name: str, details: Any = ()) -> Column:
-    """A column for a field. ``details``: a title, a format, a `Column.rank`, or a tuple of these; others have defaults."""
+    """A column for a field. ``details``: a title, a format, a `Column.rank`, or several in a tuple."""
     words = re.sub("(?=[A-Z])", " ", name).split()
     show = _SHOWN.get(words[-1])
     title = _TITLES.get(name) or " ".join(words[:-1] if show else words).lower()
@@ -429,7 +429,8 @@ def fitted_table(
     }
     shown, hidden = list(columns), []
     while not fixed and sum(widths[each.field] + 2 for each in shown) > width + 2:
-        last = max(reversed(shown), key=lambda each: each.rank)  # the highest rank
+        # the column with the highest rank, which is omitted first
+        last = max(reversed(shown), key=lambda each: each.rank)
         if last.rank == 0:
             break
         shown.remove(last)

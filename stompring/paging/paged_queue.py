@@ -661,7 +661,7 @@ class Loader:
         self._called = False
         self._since = 0.0  # time at which the loader returned control to the reactor
         self._end = 0.0
-        self._credit = 0.0  # seconds saved up for a slice
+        self._credit = 0.0  # seconds of loading that were saved up for the next time slice
         self.stopped = False
         self._clock = clock
         self._others = others
@@ -871,7 +871,7 @@ class PageTimes:
         until = min(self._sweep, min(others, default=self._sweep))
         while soonest.get(page, until + 1) <= until and self._step(page) and in_time():
             if soonest.get(page) == until:
-                break  # at the same time the page with the smaller number comes first
+                break  # with equal due times the page with the smaller number comes first
         return True
 
     def _forget(self, page: Page) -> None:
@@ -1144,7 +1144,7 @@ class TargetArea:
         self._returned = False  # whether messages were requeued since the last `demand`
         self._last_blocks: dict[object, Block] = {}  # by requester: the block that it read last
         self._fetching: set[object] = set()
-        self._turn = 0  # index of the list that is filled next
+        self._turn = 0  # index of the ready list that is filled next
 
     # ---- cursors
 

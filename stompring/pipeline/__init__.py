@@ -10,7 +10,8 @@ from typing import Any
 
 def register(spark: Any) -> None:
     """Register the formats ``stompring`` (data directories) and ``stomp`` (any STOMP broker) in a SparkSession."""
-    from stompring.pipeline.source import StompringSource  # here: other modules work without Spark
+    # not at the top of the module: other modules work without Spark
+    from stompring.pipeline.source import StompringSource
     from stompring.pipeline.stomp.format import StompFormat
 
     spark.dataSource.register(StompringSource)

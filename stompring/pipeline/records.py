@@ -145,7 +145,7 @@ class Records:
         if header.fault is not None:
             self.faults.append(Fault(0, header.fault))
             if self.data[: len(b"STOMPRNG")] != b"STOMPRNG" and find_footer(self.data) is None:
-                return nothing  # not a file of a broker
+                return nothing  # ``data`` is not a file of a broker
         elif header.format != FORMAT:
             self.faults.append(Fault(0, f"format {header.format} is not supported, format {FORMAT} is"))
             return nothing

@@ -279,7 +279,7 @@ class ClassArchive:
         directory = path.parent
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _locked(directory):
-            for left in directory.glob("new-*"):  # left by a killed process
+            for left in directory.glob("new-*"):  # a killed process has left this directory
                 shutil.rmtree(left, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix="new-", dir=directory) as work:
                 try:
@@ -620,7 +620,7 @@ def spark_session(
         if master.startswith("local"):
             given |= LOCAL
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            if not master.startswith("local-cluster"):  # which starts Python as a real cluster does
+            if not master.startswith("local-cluster"):  # local-cluster starts Python as a real cluster does
                 _export_python_path()
                 python = worker_python(directory)
         python = (settings or {}).get("spark.pyspark.python", python)

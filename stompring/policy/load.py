@@ -378,7 +378,7 @@ def _execute(path: Path, code: bytes) -> ModuleType:
     former = sys.modules.get(name)
     sys.modules[name] = module  # annotations are resolved there
     try:
-        # not by the loader: it would use a cached .pyc if the file was changed twice within its time resolution
+        # not by the loader, which would use a cached .pyc if the file was changed twice within its time resolution
         exec(compile(code, str(path), "exec", dont_inherit=True), module.__dict__)  # nosec B102
     except BaseException as error:
         if former is not None:

@@ -42,12 +42,12 @@ from .log import (
 
 log = logging.getLogger(__name__)
 
-#: Seconds, and bytes applied, between two writes of the marker. The marker names all files, so that the interval is one
+#: Seconds, and bytes applied, between two writes of the marker file. It names all files, so that the interval is one
 #: second longer for each `MARKER_FILES` files.
 MARKER_INTERVAL, MARKER_BYTES, MARKER_FILES = 1.0, 64 * 1024 * 1024, 5000
 
-#: Number of removed files that the marker names: their entries may have to be purged yet. If such a file exists again,
-#: the marker always names it, because `ReplicatedFiles.check` counts its entries in the log.
+#: Number of removed files that the marker file names: their entries may have to be purged yet. If such a file exists
+#: again, the marker file always names it, because `ReplicatedFiles.check` counts its entries in the log.
 REMEMBERED_REMOVALS = 256
 
 #: Number of control entries between two checkpoints, by which `ReplicatedFiles.trim` purges control entries.
@@ -119,7 +119,7 @@ class Places:
 
 
 def copied_sequence(root: Path, status: LogStatus) -> int | None:
-    """Return the sequence of the last entry in the copy of a data directory, by its marker. None if not of this log.
+    """Return the sequence of the last entry in the copy of a data directory, by its marker file. None for another log.
     The broker of the directory may run. It writes the marker once a second, less often with many files.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
@@ -130,7 +130,7 @@ def copied_sequence(root: Path, status: LogStatus) -> int | None:
 
 
 class _Files(Files):
-    """The files of the copy. They need no syncs: after a crash, the entries after the marker are applied again."""
+    """The files of the copy. They need no syncs: entries later than the marker file are applied again after a crash."""
 
     def sync_directory(self, path: Path) -> None:
         """Do nothing: `LocalCopy.close` syncs the directories with all files."""
@@ -210,7 +210,7 @@ class LocalCopy:
         return self.sequence
 
     def adopt(self, replicated_log: ReplicatedLog, sequence: int, contents: Contents) -> None:
-        """Sync a directory that has all entries of the log up to ``sequence``, and write its marker."""
+        """Sync a directory that has all entries of the log up to ``sequence``, and write its marker file."""
         status = replicated_log.status()
         self._engine, self._identity = status.engine, status.identity
         self.sequence = sequence
@@ -487,7 +487,7 @@ class LocalCopy:
             self.save()
 
     def save(self, *, clean: bool = False, durable: bool = False) -> None:
-        """Write the marker. ``clean``: all files are synced. ``durable``: the marker survives a power failure."""
+        """Write the marker file. ``clean``: all files are synced. ``durable``: the file survives a power failure."""
         self._saved_at = self._clock()
         self._unsaved_bytes = 0
         if self.sequence == self._saved_sequence and not clean and not durable:

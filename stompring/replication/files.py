@@ -105,7 +105,7 @@ class ReplicatedFiles(Files):
         self._pending: list[FileChange] = []  # changes that the log has not confirmed
         self._given = False  # whether the log has `_pending`, and stores it before other changes
         self._last = copy.sequence  # sequence of the last confirmed entry
-        # the last write: a write directly after it extends it
+        # the last write: a write that begins at its end extends it
         self._key = ""
         self._at = 0
         self._parts: list[bytes | memoryview] = []
@@ -148,9 +148,7 @@ class ReplicatedFiles(Files):
                     self._flush()
 
     def _begin_change(self, key: str = "") -> None:
-        """Store unconfirmed changes in the log before another change. ``key``: key of the file to change.
-
-        Also stores buffered changes if one of them removes that file."""
+        """Store earlier changes before a change of the file ``key``, if an append failed or one of them removes it."""
         if self.lost is not None:
             raise NotActive(EIO, self.lost)
         in_batch = self._in_batch()

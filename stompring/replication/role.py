@@ -425,7 +425,7 @@ class Node:
     # ---- the state machine
 
     def step(self) -> float:
-        """Do what is due. Returns the seconds until the next step."""
+        """Do what is due. Returns the seconds until the next call."""
         try:
             match self._role:
                 case Role.CONNECTING:

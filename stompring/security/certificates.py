@@ -454,7 +454,7 @@ def self_signed(names: Sequence[str], days: int) -> tuple[bytes, bytes]:
         .not_valid_before(now - timedelta(hours=1))  # an hour earlier, because clocks of clients may be slow
         .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
-        # it signs no other certificates
+        # the certificate signs no other certificates
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(
             x509.KeyUsage(

@@ -544,7 +544,7 @@ def _emit(text: str, lines: bool) -> tuple[Callable[[Any], bool], frozenset[str]
         start = prefix.end()
     if start == len(text):
         raise InvalidSelector("Selector cannot be empty")
-    # blanks replace the prefixes, so that columns stay valid
+    # blanks replace the prefixes, so that columns in error messages stay valid
     tree = parse(text[start:].rjust(len(text)), options["hyphenated_props"])
     emitter = _Emitter(options["convert_string_expressions"], lines)
     test, _, _ = emitter.test(tree, True, frozenset())

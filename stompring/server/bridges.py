@@ -260,7 +260,8 @@ class BridgeConnection:
 
     def __post_init__(self) -> None:
         self.timeout = self.reactor.callLater(self.connector.connect_timeout / 1000, self._timed_out)
-        self.reactor.callLater(0, self._open)  # after this call has returned, also for a failure
+        # later: the caller gets this object before any result, also before a failure
+        self.reactor.callLater(0, self._open)
 
     def _open(self) -> None:
         if self._ended:

@@ -164,7 +164,7 @@ class StompSession(Session):
                         break
                     if effort.steps > enough:
                         break
-            finally:  # this comes before an exception is handled
+            finally:  # write the gathered messages before an exception is handled
                 if paging is not None:
                     paging.gathering = False
                     if paging.gathered:
@@ -381,7 +381,7 @@ def on_DISCONNECT(session: Session, head: Head, body: bytes) -> None:
             session.close("DISCONNECT")
 
     session.leaving = session.heartbeat.suspended = True
-    session.broker.storage.when_synced(end)  # when all changes of this client are stored
+    session.broker.storage.when_synced(end)  # the answer comes when all changes of this client are stored
 
 
 Verb = Callable[[StompSession, Head, bytes], None]

@@ -361,7 +361,8 @@ def user_block(
         lines = block[len(b"SEND") :] + b"\n"
         for name in left_out:
             lines = lines.replace(b"\n%b:%b\n" % (name, headers[name]), b"\n", 1)
-        if lines.count(b":") == len(headers) - len(left_out):  # no value has a colon that must be escaped
+        # as many colons as headers: no value has a colon that must be escaped
+        if lines.count(b":") == len(headers) - len(left_out):
             return lines[1:]
     return b"".join([header_line(name, value) for name, value in headers.items() if name not in left_out])
 

@@ -86,7 +86,7 @@ class SendPlan(Publication):
         self.derived: tuple[AdmissionResult, SendPlan] | None = None  # latest result and the plan from it
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # for HTTP requests that send messages
+@mypyc_attr(allow_interpreted_subclasses=True)  # HTTP requests use an interpreted subclass to send messages
 class Session:
     """A connection from its first byte to its last."""
 
@@ -129,7 +129,7 @@ class Session:
         self.wire = wire
         self.temporary_queues: list[str] = []
         self.temporary_topics: list[str] = []
-        self.routes: dict[tuple[bytes | None, ...], Route] = {}  # by the destination headers of SEND
+        self.routes: dict[tuple[bytes | None, ...], Route] = {}  # routes by the destination headers of SEND
         #: plans of SENDs whose header blocks do not repeat, by the values of the headers that are read; each with the
         #: traits of its first SEND and the header lines that the broker adds
         self.shared_plans: dict[object, tuple[SendPlan, Traits, bytes]] = {}
@@ -402,7 +402,7 @@ class Session:
         by_queue: dict[Queue, list[Subscription]],
         returned: dict[Queue, list[Reference]],
     ) -> Iterator[None]:
-        """End paused subscriptions, one per step: a connection may have ten thousand of them."""
+        """End paused subscriptions, one between two yields: a connection may have ten thousand of them."""
         for queue, subscriptions in by_queue.items():
             refs: list[Reference] = []
             for subscription in subscriptions:

@@ -481,7 +481,7 @@ class BrowserSubscription(Subscription):
             self.queue.broker.scans.run(self._show(), self.connection_id)
 
     def _show(self) -> Iterator[None]:
-        """Send messages, `BROWSED_AT_ONCE` in each step."""
+        """Send messages, `BROWSED_AT_ONCE` between two yields."""
         matches, lead = self.matches, self._complete(self.lead, self.queue)
         while True:
             for _ in range(BROWSED_AT_ONCE):

@@ -318,7 +318,7 @@ NOTIFICATION_PROPERTIES: Mapping[str, str | None] = {
 PLUGIN = refused(
     "class-name",
     "plugins are Python modules: set name and policy (docs/plugins.md)",
-    # it only logs
+    # this plugin only logs
     r"org\.apache\.activemq\.artemis\.core\.server\.plugin\.impl\.LoggingActiveMQServerPlugin",
 )
 

@@ -475,7 +475,7 @@ class _DocumentReader:
         line, parent = self._line(element), "broker-plugin"
         name = element.get("class-name", "").strip()
         if name == NOTIFICATION_PLUGIN:
-            # its properties enable the notifications of single messages
+            # the properties of this plugin enable the notifications of single messages
             for one in element.iterdescendants("*"):
                 key, line = one.get("key", ""), self._line(one)
                 if key not in NOTIFICATION_PROPERTIES:

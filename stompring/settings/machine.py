@@ -75,7 +75,7 @@ def _upwards(mount: Path, path: str, name: str) -> Iterator[int]:
     group = mount / path.lstrip("/")
     while True:
         for text in _lines(group / name):
-            if text.isdecimal():  # and not "max"
+            if text.isdecimal():  # the file has a number, not "max"
                 yield int(text)
         if group == mount or mount not in group.parents:
             return

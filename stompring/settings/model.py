@@ -1414,7 +1414,7 @@ class IgnoredSetting(NamedTuple):
     """A setting of Artemis that the file has and that has no effect here."""
 
     line: int
-    name: str  # such as journal-type; useEpoll of acceptor
+    name: str  # for example "journal-type", or "useEpoll of acceptor"
     reason: str
     is_warning: bool = False  # whether the warnings of the file have this setting, too
 

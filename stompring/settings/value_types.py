@@ -85,7 +85,7 @@ def _time(unit: str) -> Callable[[str], int]:
 
 milliseconds = _time("milliseconds")
 nanoseconds = _time("nanoseconds")  # of ``journal-buffer-timeout``, as in Artemis
-seconds = _time("seconds")  # of ``handshake-timeout`` and ``slow-consumer-check-period``, as in Artemis
+seconds = _time("seconds")  # type of ``handshake-timeout`` and ``slow-consumer-check-period``, as in Artemis
 
 
 def comma_list(what: str, read: Callable[[str], Item]) -> Callable[[str], tuple[Item, ...]]:

@@ -155,7 +155,7 @@ def _command(block: bytes | bytearray) -> str:
 
 
 _BLANKS = b" \t"
-_MOST_DIGITS = 18  # of a content-length: beyond any limit, and far fewer than int() accepts
+_MOST_DIGITS = 18  # digits of a content-length: beyond any limit, and far fewer than int() accepts
 
 
 def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:
@@ -311,7 +311,7 @@ class HeaderUse:
         return tuple(found)
 
 
-# As in _cut.c.
+# These values are those in _cut.c.
 _CUT_KEY, _HIDDEN, _CUT_STOP = 1, 2, 4
 _CUT_APART = {_LENGTH: 8, b"receipt": 16, _DUPLICATE_ID: 32}
 
@@ -389,7 +389,7 @@ _CRLF_END = b"\n\r\n"
 
 _SEND, _RECEIPT = b"SEND\n", b"\nreceipt:"
 _ACK, _ID = b"ACK\nid:", len(b"id:")
-_NO_MORE = b"\n\n\0"  # after the only header of a frame without a body
+_NO_MORE = b"\n\n\0"  # line ends and NUL after the only header of a frame without a body
 
 
 class MalformedHead(ProtocolError):

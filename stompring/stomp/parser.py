@@ -226,7 +226,7 @@ class Parser:
                 self._suspend_next(head, data, start)
                 break
         memo.hits += len(frames) - missed - matched
-        if matched:  # heads that matched the previous block count as not cached
+        if matched:  # heads that `cut` has read count as not cached
             memo.rest = max(0, memo.rest - matched)
         return frames
 

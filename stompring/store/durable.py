@@ -93,7 +93,7 @@ class Durable:
     def bind(self, queue: Queue) -> None:
         if self._recovering:
             return
-        # also for a non-durable queue: no other queue may get its number
+        # also for a non-durable queue: no other queue may get the number of that queue
         self.journal.reserve_queue(queue.number)
         if not queue.durable or queue.attributes.temporary:
             return

@@ -400,7 +400,7 @@ class PageContents:
                 elif kind == Kind.NAME:
                     self._name(begin, data[begin:end])
                 elif kind == Kind.BINDING:
-                    # recovery uses it if the journal lacks the binding
+                    # recovery uses the BINDING of a page if the journal lacks the binding
                     unpack_binding(data[begin:end])
                 else:
                     self._complain(begin, f"unexpected record of kind {kind}")

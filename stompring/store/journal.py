@@ -198,7 +198,7 @@ class Compaction:
         return self._journal.segments[-1].number - self._own
 
     def consider(self) -> None:
-        """Schedule a step if `needed`. Called for a new segment, after recovery, and while a disk is full."""
+        """Schedule a step of the compaction if `needed`. Called for a new segment, after recovery, on a full disk."""
         if self._timer is None and self.needed:
             self._timer = self.clock.reactor.callLater(STEP_INTERVAL, self._step)
 
@@ -537,7 +537,8 @@ class Journal:
                 if not self._gather_due:
                     return True
                 if self._depth:
-                    self._skipped = True  # a record must have whole transactions
+                    # an open transaction has more events, and a record must have whole transactions
+                    self._skipped = True
                     return False
                 self._gather_due = False
                 pending, self._pending = self._pending, []

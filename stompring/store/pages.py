@@ -385,7 +385,7 @@ class QueuePageState(LiveRecord):
         self.loaded = 0
         self.timed = 0
         self.levels = [0] * 10  # number of waiting positions by priority
-        # each is shared while it is empty, see `set_counts` and `set_due`
+        # shared by all states while empty, see `set_counts` and `set_due`
         self.counts = _NO_COUNTS  # by index: deliveries and attempts, if not 0
         self.dues = _NO_DUES  # by index: due times of returned deliveries
         self.listed = False  # whether this state is in `Cursor._expanded`
@@ -1361,7 +1361,8 @@ def seal_page(page: Page, contents: PageColumns, address: int) -> None:
     shares: dict[int, int] = {}
 
     def ending(read: ReadFile, size: int) -> bytes:
-        shares.update(contents.summary().durable_counts())  # in the disk thread: there may be many queues
+        # counted in the disk thread, because there may be many queues
+        shares.update(contents.summary().durable_counts())
         return contents.footer(address).ending_of(read, size)
 
     stream.close(ending)

@@ -110,7 +110,7 @@ class Batch:
         self.queue = queue
         self.priority = priority
         self.address: Address | None = None
-        self.places = array("I")  # indexes in the columns of a segment
+        self.places = array("I")  # indexes in the `SegmentMessages` of a segment
 
 
 class MessageLoader:
@@ -151,7 +151,7 @@ class MessageLoader:
         self._restore(number, StoredMessage(data, at), self._recovery.segments[read.number])
 
     def _restore_segment(self, columns: SegmentMessages, others: list[int], eventful: set[int]) -> None:
-        """Restore the messages of a segment. ``others``: numbers of messages outside its columns, descending."""
+        """Restore the messages of a segment. ``others``: numbers of messages not in ``columns``, descending."""
         self._batches = {}
         batches = [self._batch_for(kind) for kind in columns.kinds]
         addresses = [None if kind is None else self._addresses.get(kind.address) for kind in columns.kinds]

@@ -70,7 +70,7 @@ _ROUTED = Struct("<III")
 _ZEROS = bytes(24)
 _PART_AT = MESSAGE.size + 4
 
-#: In the column of kinds: the message is settled, or has a newer record elsewhere.
+#: In `SegmentMessages.kinds_of`: the message is settled, or has a newer record elsewhere.
 GONE = 0
 #: Maximum number of kinds in one segment; messages of further kinds have an entry each.
 MAX_KINDS = 10_000
@@ -213,7 +213,7 @@ class MessageIndex:
         return None if place < 0 else (columns.segment, columns.data, columns.begins[place])
 
     def put(self, number: int, location: RecordLocation) -> None:
-        """Add a message outside the columns."""
+        """Add a message to ``others``."""
         self.others[number] = location
 
     def forget(self, number: int) -> None:
@@ -328,7 +328,7 @@ class Replay:
         self.oldest_segment = 0  # 0: unknown
         self.segments: list[ReadSegment] = []
         self.messages = MessageIndex()
-        self._greatest = 0  # highest number in the columns of `messages`
+        self._greatest = 0  # highest number in the segments of `messages`
         # by message: queues that have settled it, while other queues still hold it
         self.gone: dict[int, set[int]] = {}
         self.states: dict[int, dict[int, MessageState]] = {}  # state by message and queue

@@ -121,7 +121,7 @@ def summarize(contents: DirectoryContents) -> Summary:
         sorted(addresses.values(), key=lambda address: address.name),
         sorted(counts.values(), key=lambda each: (each.queue.address, each.queue.name)),
         list(segments.values()),
-        # the next start limits them to ``id-cache-size``
+        # the next start keeps at most ``id-cache-size`` of these ids
         duplicate_ids=[
             IdsSummary(addresses[number].name, count)
             for number, ids in journal.duplicate_ids.items()

@@ -543,7 +543,7 @@ class Writer:
             return False
         write = batch.writes[0]
         stream = write.stream
-        # this thread may use the descriptors of the disk thread, because that is idle now
+        # this thread may use the descriptors of the disk thread, because the disk thread is idle now
         return (
             stream.journal
             and not write.last
@@ -651,7 +651,7 @@ class Writer:
         self.draining = True
         try:
             for _ in range(SHUTDOWN_ATTEMPTS):
-                self._disk.finish()  # also writes data that was appended meanwhile
+                self._disk.finish()  # writes data that was appended meanwhile, too
                 self.gather()
                 for stream in (*self._dirty, *self._unsynced):
                     stream.sync = True

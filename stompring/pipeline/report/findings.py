@@ -93,7 +93,7 @@ SIZES_PER_ROUND = 33
 
 
 class Flow(NamedTuple):
-    """Numbers of arrivals (``came``) and departures (``went``): a row for each ring, a column for each bucket.
+    """Numbers of arrivals (``came``) and departures (``went``): a row for each ring, a column for each time bucket.
 
     ``depth``: messages in each ring at the beginning. ``emptied``: whether consumers emptied the actual ring in a
     bucket, and so would have emptied a larger one; None: not computed.
@@ -111,7 +111,7 @@ class Flow(NamedTuple):
         return np.where(self.came > 0, most, 0)
 
     def busy(self) -> Flow:
-        """Return the flow without idle buckets. Call it before `with_sizes`."""
+        """Return the flow without idle time buckets. Call it before `with_sizes`."""
         some = ((self.came > 0) | (self.went > 0)).any(axis=0)
         return self._replace(came=self.came[:, some], went=self.went[:, some])
 
@@ -165,7 +165,7 @@ def candidates(low: int, high: int, count: int) -> Any:
     return found
 
 
-#: Buckets of the whole period. The last value in a bucket counts.
+#: Number of time buckets in the whole period. The last value in a bucket counts.
 BUCKETS = 20_000
 
 

@@ -509,7 +509,7 @@ def percentiles(bins: Any, counts: Any, wanted: Sequence[float] = PERCENTILES) -
     return list(np.where(found < 0, 0.0, np.exp((found + 0.5) / BINS) / 1e6).tolist())
 
 
-#: Kinds of events that are counted by step.
+#: Kinds of events that are counted by step of a `Grid`.
 STEPPED_EVENTS = ("redelivered", "dead-lettered")
 
 #: Maximum number of messages in `EventCounts.hottest`.
