@@ -710,7 +710,7 @@ def _has(value: object, want: str) -> bool:
 
 
 def _order(query: Query, fields: Fields[Thing]) -> Field[Thing] | None:
-    """The field to sort by. Raises 400."""
+    """The field by which a list is sorted, None for the default. Raises 400."""
     sort = query.text("sort")
     if not sort:
         return None

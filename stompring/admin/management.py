@@ -90,12 +90,12 @@ class Target:
 
     @property
     def queue(self) -> Queue:
-        """The queue. Raises `NotFound`."""
+        """The queue with the name of the resource. Raises `NotFound`."""
         return self.directory.queue(self.name)
 
     @property
     def address(self) -> Address:
-        """The address. Raises `NotFound`."""
+        """The address with the name of the resource. Raises `NotFound`."""
         return self.directory.address(self.name)
 
     def call(self, operation: str, login: Login | None = None, /, **members: Any) -> Steps:

@@ -1077,7 +1077,7 @@ class Services(AddressServices):
         now: Seconds | None,
     ) -> None:
         super().__init__(configuration, reactor, now, policies, store, self._pageable_addresses)
-        self.transaction_bytes = ByteQuota(configuration.global_max_transaction_size)  # of all transactions
+        self.transaction_bytes = ByteQuota(configuration.global_max_transaction_size)  # of all clients
         self.copying_to: list[str] = []  # addresses of the copies in progress, each caused by the one before
         self.directory = Directory(self)
         self.retroactive = RetroactiveAddresses(self)

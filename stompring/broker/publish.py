@@ -1211,7 +1211,7 @@ def dead_letter(ref: Reference) -> bool:
 
 
 def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead | None]:
-    """Yield the pending, scheduled or delivering messages with these numbers; None for each other one in memory.
+    """Yield pending, scheduled or delivering messages with these numbers, and None for each other message in memory.
 
     Removes the found ones from ``numbers``.
     """

@@ -328,7 +328,7 @@ class Remote:
                         f"{self.server} is not the management API of a stompring broker: it does not answer in HTTP"
                         f"{hint}"
                     )
-                case _:  # KeyboardInterrupt
+                case _:  # a KeyboardInterrupt
                     raise
             raise CommandFailed(text, UNREACHABLE) from None
         self._used = time.monotonic()

@@ -583,7 +583,7 @@ class DeliveredRun:
     durable: bool = False
 
     def settle(self) -> None:
-        """Settle the run, if it is not empty."""
+        """Settle the positions, and begin an empty run."""
         first, stop = self.first, self.stop
         if first < stop:
             self.first = stop
@@ -734,7 +734,7 @@ class TimesOfPage:
         self._times = array("Q")  # (milliseconds after the base) << 32 | index; ascending once ``whole``
 
     def add(self, when: int, index: int) -> None:
-        """Add the time (epoch ms) of an index."""
+        """Add the time (epoch ms) of the message at an index."""
         if when > self._base + HORIZON:
             self.later = min(self.later or when, when)
             return

@@ -127,7 +127,7 @@ class Contents:
         return Summary(self.serial, self.control, self.total)
 
     def add(self, change: FileChange) -> None:
-        """Count the next entry."""
+        """Add the next entry of the log."""
         path, operation = change.path, change.operation
         if operation in CONTROLS:
             self.control = max(self.control, change.at)

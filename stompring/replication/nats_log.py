@@ -144,7 +144,7 @@ class Link:
     server: str
     inbox: str
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)  # by `NatsConnection.listen`
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)  # set by `NatsConnection.listen`
     _waiting: dict[str, asyncio.Future[Msg]] = field(default_factory=dict)
     _tokens: int = 0
     _check: asyncio.Task[None] | None = None

@@ -71,7 +71,7 @@ async def _serve(
     listeners: Sequence[socket.socket], respond: Callable[[bytes], bytes], stopped: Future[None]
 ) -> None:
     """Serve until ``stopped``. Connections without a complete request get no answer."""
-    number = 0  # open connections
+    number = 0  # number of open connections
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal number

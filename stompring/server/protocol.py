@@ -495,7 +495,7 @@ class StompProtocol(Protocol):
     _timer: IDelayedCall | None = None
     _peer_check: IDelayedCall | None = None
     _closing = False
-    _beginning = b""  # incomplete `HTTP_GET`
+    _beginning = b""  # first bytes that may become `HTTP_GET`
     _websocket: WebSocket | None = None
     session: StompSession | None = None
 

@@ -174,7 +174,7 @@ class RoundsReactor(EPollReactor):
         unwritten, self.unwritten = self.unwritten, []
         for connection in unwritten:
             if connection.waits != ROUND:
-                continue  # aborted
+                continue  # the connection was aborted
             connection.waits = IDLE
             try:
                 why = connection.doWrite()

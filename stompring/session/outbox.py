@@ -290,7 +290,7 @@ class Heartbeat:
             self._timers["ttl"] = self._clock.call_at(now + pace.ttl, self._may_end)
 
     def stop(self) -> None:
-        """Cancel both timers."""
+        """Cancel all timers."""
         for timer in self._timers.values():
             cancel(timer)
         self._timers.clear()
@@ -395,7 +395,7 @@ class SlowReaders:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[Outbox, int] = {}  # ms of the steady clock
-        self._known: set[Outbox] = set()  # slow and logged
+        self._known: set[Outbox] = set()  # slow connections that were logged
         self._timer: Timer | None = None
 
     @property

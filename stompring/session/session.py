@@ -119,7 +119,7 @@ class Session:
         self.transactions: dict[bytes, Transaction] = {}
         self.transaction_bytes = ByteQuota(
             acceptor.max_transaction_bytes, broker.transaction_bytes
-        )  # of the open transactions
+        )  # quota of the open transactions
         self.messages_in = 0
         self.history: History | None = None  # samples of the counters, None while the session is not sampled
         self.delivered_before = self.acknowledged_before = 0  # counts of the subscriptions that have ended

@@ -544,7 +544,7 @@ class RecordBatch:
         self._hidden = RecordBatch(encoder, now, FOR_RESTARTS) if retaining else None
 
     def went_out(self, ref: Reference) -> None:
-        """Add a delivery to a consumer."""
+        """Add the delivery of a message to a consumer."""
         if self._hidden is not None and ref.message.traits.retained == NOWHERE:
             self._hidden.went_out(ref)
             return

@@ -68,7 +68,7 @@ class FieldReader:
         return name in self._left
 
     def value(self, name: str) -> Any:
-        """Take a field of any type."""
+        """Remove a field of any type from the object, and return its value."""
         try:
             return self._left.pop(name)
         except KeyError:

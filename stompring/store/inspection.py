@@ -101,7 +101,7 @@ class Snapshot(ExitStack[None]):
         self.folders: list[PageFolder] = []
         self.set_aside: list[Path] = []  # damaged or unexpected files that a broker has renamed
         self.drafts: list[Path] = []  # incomplete replacements of small files, after a crash
-        self.strangers: list[Path] = []  # unknown files
+        self.strangers: list[Path] = []  # files whose names no broker uses
         if not (directory.root / VERSION).is_file() and not directory.journal.is_dir():
             raise StoreError("not a stompring data directory", directory.root)
         # the snapshot has all files of the directory open at the same time

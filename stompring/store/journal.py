@@ -446,7 +446,7 @@ class Journal:
         self.update(binding)
 
     def unbind(self, binding: Binding) -> None:
-        """Record the deletion of the subject."""
+        """Record the deletion of the subject of ``binding``."""
         self.unwritten.pop(binding.subject, None)
         binding.gone = True
         self.update(binding)

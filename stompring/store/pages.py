@@ -396,7 +396,7 @@ class QueuePageState(LiveRecord):
         self._unlogged: list[PendingUpdates] = []
 
     def count_up(self) -> None:
-        """Count the states."""
+        """Count the positions in each state."""
         states = self.states
         self.levels = [states.count(level + 1) for level in range(10)]
         self.timed = states.count(TIMED)

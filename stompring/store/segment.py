@@ -154,7 +154,7 @@ class Footer:
     more: bytes = field(default=b"", repr=False)  # depends on the kind, see `PAGE_FOOTER`
 
     def include(self, number: int, timestamp: int) -> None:
-        """Add a message to the ranges."""
+        """Add a message to the ranges of numbers and timestamps."""
         self.greatest_number = max(self.greatest_number, number)
         self.greatest_timestamp = max(self.greatest_timestamp, timestamp)
         self.least_number = min(self.least_number or number, number)

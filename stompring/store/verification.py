@@ -107,7 +107,7 @@ class Summary:
 
 
 def summarize(contents: DirectoryContents) -> Summary:
-    """Count everything. Reads the pages."""
+    """Count messages, records and duplicate ids of a data directory. Reads the pages."""
     snapshot, journal = contents.snapshot, contents.journal
     addresses = bound_addresses(journal)
     counts = {number: QueueCounts(queue) for number, queue in bound_queues(journal).items()}

@@ -112,7 +112,7 @@ def _mismatch(value: Any, what: str, pointer: str) -> TypeMismatch:
 
 def _string(value: Any, pointer: str) -> str:
     if not isinstance(value, str):
-        if isinstance(value, UUID):  # from Avro
+        if isinstance(value, UUID):  # the Avro reader returns UUIDs
             return str(value)
         raise _mismatch(value, "not a string", pointer)
     try:
