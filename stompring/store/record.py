@@ -181,7 +181,7 @@ SAMPLE = Struct("<BBHIQ")
 #: size: persistentSize
 SAMPLE_ROW = Struct("<IIQQQQQQQQQQQQ")
 #: kind
-#: operation: 0 the file is begun, 1 it is complete, 2 it is deleted, or moved to `retention/`
+#: operation: 0 the file begins, 1 it is complete, 2 it is deleted, or moved to `retention/`
 #: zero, address
 #: page: the number of the page
 #: messages: number of messages in the page; 0 unless it is complete
