@@ -234,15 +234,13 @@ class MessageIndex:
 
     def __iter__(self) -> Iterator[int]:
         """Iterate over the numbers, ascending."""
-        return merge(
-            sorted(self.others),
-            (
-                number
-                for columns in self.segments
-                for kind, number in zip(columns.kinds_of, columns.numbers, strict=True)
-                if kind != GONE
-            ),
-        )
+        return merge(sorted(self.others), self._in_columns())
+
+    def _in_columns(self) -> Iterator[int]:
+        for columns in self.segments:
+            for kind, number in zip(columns.kinds_of, columns.numbers, strict=True):
+                if kind != GONE:
+                    yield number
 
 
 SEGMENT_NAME = re.compile(r"(\d{9,})\.journal")

@@ -86,10 +86,3 @@ def test_a_point_is_left_out_after_a_failure_or_if_subscribing_would_take_too_lo
     )
     assert scaling.obstacle(results, axis, 10_000, "stompring") is None
     assert scaling.obstacle(results, axis, 100, "rabbitmq") is None
-
-
-def test_the_readme_quotes_the_results():
-    results, readme = Results.load(document.BENCH), (ROOT / "README.md").read_text(encoding="utf-8")
-    quoted = {name.lower(): float(ratio) for ratio, name in re.findall(r"(\d+) × (\w+)", readme)}
-    ours, *theirs = (results.median("auto", name, "msgs_per_s") for name in ("stompring", *quoted))
-    assert list(quoted.values()) == [round(ours / each) for each in theirs] != []
