@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 
 from mypy_extensions import mypyc_attr
 
@@ -186,7 +185,7 @@ class Session:
             return
         frame = receipt_frame(receipt, self.version)
         if durable:
-            self.broker.storage.when_synced(partial(self.outbox.send, frame), transactional)
+            self.broker.storage.when_synced(lambda: self.outbox.send(frame), transactional)
         else:
             self.outbox.send(frame)
 
