@@ -11,6 +11,8 @@ from stompring.admin.http import admin_routes
 from stompring.admin.openapi import ERRORS
 from stompring.broker import notifications
 
+from .generated import table
+
 BASE = "/api/v1/"
 
 #: Statuses that every route, or every change, may answer.
@@ -35,20 +37,6 @@ def resolved(node):
             target = target[part]
         node = target
     return node
-
-
-def escaped(cell):
-    """Text in a table of Markdown."""
-    return re.sub(
-        r"(`[^`]*`)|[<*]", lambda found: found[1] or f"&#{ord(found[0])};", cell.replace("|", "\\|")
-    )
-
-
-def table(heads, rows):
-    """A table of Markdown; the headings have ", " between them."""
-    lines = [heads.split(", "), *rows]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in lines)
 
 
 def selected(pattern):

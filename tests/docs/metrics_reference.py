@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 
 from stompring.admin import counters, ha
 
-from .http_reference import table
+from .generated import table
 
 #: The counters of the broker that have tables of their own.
 OTHERS = counters.LIMITS + counters.PERSISTENCE + counters.SECURITY

@@ -27,6 +27,7 @@ from stompring.policy import (
 from stompring.policy.testing import PolicyHarness, Sent
 
 from ..plugins import policy
+from .generated import table
 
 #: What a text says of a number: the unit, and how it is found.
 UNITS = (
@@ -160,11 +161,8 @@ def _first(thing):
 
 def reference():
     """The tables of hooks, verdicts, views and the test kit."""
-    parts = []
-    for title, rows in sections():
-        parts.append(f"### {title}\n\n| name | returns or type | unit | |\n|---|---|---|---|")
-        for row in rows:
-            parts[-1] += "\n| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+    heads = "name, returns or type, unit, "
+    parts = [f"### {title}\n\n{table(heads, rows)}" for title, rows in sections()]
     return "\n" + "\n\n".join(parts) + "\n"
 
 

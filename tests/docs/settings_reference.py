@@ -13,6 +13,7 @@ from stompring.cli.settings import shown_default, shown_values
 from stompring.settings import model
 from stompring.settings.model import Option, options_of
 
+from .generated import table as markdown_table
 from .source import ROOT
 
 SCHEMA = ROOT / "stompring" / "settings" / "schema.xsd"
@@ -63,18 +64,15 @@ OTHERS: dict[type, tuple[str, ...]] = {
 KINDS: dict[str, type] = {kind.__name__: kind for kinds in BY_ELEMENT.values() for kind in kinds}
 
 
-def _line(cells):
-    escaped = (cell.replace("|", "\\|") for cell in cells)
-    return f"| {' | '.join(escaped)} |\n"
-
-
 def table(names, group=""):
     """The table of the rows of dataclasses, with ``+`` between two, that are in a group."""
     kinds = [KINDS[name] for name in names.split("+")]
     columns = OTHERS.get(kinds[0], ("element", *REST))
     rows = [row for kind in kinds for row in options_of(kind) if row.meaning and row.group == group]
-    head = _line(columns) + "|" + "---|" * len(columns) + "\n"
-    return head + "".join(_line([EVERY[column](row) for column in columns]) for row in rows)
+    return (
+        markdown_table(", ".join(columns), [[EVERY[column](row) for column in columns] for row in rows])
+        + "\n"
+    )
 
 
 def tables(name, *groups):
