@@ -81,6 +81,16 @@ def section(path, command):
         yield ""
 
 
+def overview(name):
+    """The first paragraph of the help of each command of a group."""
+    lines = ["| command | effect |", "|---|---|"]
+    for path, command in commands():
+        if path[0] == name and len(path) > 1:
+            first = parts_of(command.help or "")[0].partition("\n\n")[0]
+            lines.append(f"| `{path[1]}` | {escaped(' '.join(first.split()))} |")
+    return "\n".join(lines)
+
+
 def reference():
     """All commands."""
     lines: list[str] = []

@@ -1,7 +1,8 @@
-"""The tables of docs/metrics.md, made from the counters."""
+"""The tables of docs/metrics.md and docs/lake.md, made from the counters."""
 
 from __future__ import annotations
 
+import re
 from itertools import groupby
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -9,6 +10,7 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from stompring.admin import counters, ha
 
 from .generated import table
+from .source import PACKAGE
 
 #: The counters of the broker that have tables of their own.
 OTHERS = counters.LIMITS + counters.PERSISTENCE + counters.SECURITY
@@ -40,3 +42,18 @@ def process():
         for each in registry.collect()
     ]
     return table("Prometheus, kind, meaning", rows)
+
+
+def lake():
+    """The metrics of ``stompring lake ingest --follow``, from the source: its libraries may be missing."""
+    source = (PACKAGE / "pipeline" / "lake" / "ingest.py").read_text(encoding="utf-8")
+    found = re.findall(r' (gauge|counter)\(\s*"(\w+)", "([^"]+)"(, \["table"\])?', source)
+    rows = [
+        (
+            f"`stompring_lake_{name}{'_total' * (kind == 'counter')}`",
+            kind,
+            text + " By `table`." * bool(label),
+        )
+        for kind, name, text, label in found
+    ]
+    return table("metric, kind, meaning", rows)

@@ -26,7 +26,7 @@ from stompring.policy import (
 )
 from stompring.policy.testing import PolicyHarness, Sent
 
-from ..plugins import policy
+from ..plugins import ROOT, policy
 from .generated import table
 
 #: What a text says of a number: the unit, and how it is found.
@@ -189,3 +189,19 @@ def parameters(name):
         for one in policy(name).parameters.values()
     )
     return "| key | takes | default | meaning |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def example(name):
+    """The parts of config/policies.xml about a shipped policy."""
+    head, _, rest = (ROOT / "config" / "policies.xml").read_text(encoding="utf-8").partition("<acceptors>")
+    plugin = r' *<broker-plugin name="([\w-]+)"(?: policy="([\w-]+)")?(?:/>|>.*?</broker-plugin>)'
+    plugins = list(re.finditer(plugin, head, re.DOTALL))
+    (own,) = (found[1] for found in plugins if (found[2] or found[1]) == name)
+    used = [part for part in rest.split("\n\n") if re.search(rf'[">]{own}["<]', part)]
+    settings = "\n".join(part.partition("\n    </address-settings>")[0] for part in used)
+    if "<address-setting " not in settings:
+        settings = f'      <address-setting match="#">\n{settings}'
+    declared = [found[0] for found in plugins if re.search(rf'[">]{found[1]}["<]', settings)]
+    parts = ("<broker-plugins>", *declared, "</broker-plugins>", "<address-settings>", settings)
+    lines = "\n".join((*parts, "</address-settings>")).splitlines()
+    return "\n".join(["```xml", *(line.removeprefix("    ") for line in lines), "```"])

@@ -8,9 +8,11 @@ import pytest
 from stompring.policy.load import PluginSources, load
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
 
+from ..docs.pages import text_of
+from ..docs.policy_reference import parameters
 from . import ROOT, SOURCES, policy
 
-TEXT = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+TEXT = text_of("docs/policies.md")
 NAMES = sorted(SOURCES.modules())
 SECTIONS = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
 SNIPPETS = {name: re.findall(r"^```xml\n(.*?)^```$", text, re.M | re.S) for name, text in SECTIONS.items()}
@@ -30,7 +32,7 @@ def table(text):
 
 def test_every_policy_has_its_section_and_its_line():
     assert sorted(SECTIONS) == NAMES
-    assert all(f"policy_reference.parameters {name} -->" in text for name, text in SECTIONS.items())
+    assert all(parameters(name) in text for name, text in SECTIONS.items())
     linked = [re.fullmatch(r"\[(\S+)\]\(#(\S+)\)", row[0]) for row in table(TEXT)[1:]]
     assert sorted(found[1] for found in linked if found and found[1] == found[2]) == NAMES
 

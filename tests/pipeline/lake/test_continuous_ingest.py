@@ -17,9 +17,8 @@ from stompring.pipeline.backlog import DirectoryReplaced
 from stompring.pipeline.lake.ingest import LONGEST_PAUSE, Batch, ContinuousIngest, IngestMetrics
 from stompring.pipeline.lake.lake import VACUUM_INTERVAL, LeaseLost, Maintenance, days_to_compact
 
+from ...docs.pages import text_of
 from .lake_fixture import LakeFixture
-
-DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 DAYS = ("2026-07-01", "2026-07-02")
 
@@ -222,7 +221,7 @@ def test_the_document_has_all_metrics_and_no_other():
     metrics.upkeep("messages", 0, 0)
     known = set(re.findall(r"^# TYPE (\S+) (\S+)$", generate_latest(metrics.registry).decode(), re.M))
     known = {(name, kind) for name, kind in known if not name.endswith("_created")}
-    text = (DOCS / "lake.md").read_text(encoding="utf-8")
+    text = text_of("docs/lake.md")
     assert set(re.findall(r"^\| `(stompring_lake_\w+)` \| (\w+) \|", text, re.M)) == known
 
 
