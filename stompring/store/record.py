@@ -37,24 +37,26 @@ PREFIX = Struct("<II")
 
 
 class Kind(IntEnum):
-    MESSAGE = 1
-    SETTLED = 2
-    STATE = 3
-    TRANSACTION = 4
-    PAGE_SETTLED = 5
-    PAGE_STATE = 6
-    PAGE_CURSOR = 7
-    NUMBERS = 8
-    BINDING = 9
-    NAME = 10
-    FOOTER = 11
-    DELIVERED = 12
-    DUPLICATE_IDS = 13
-    SAMPLE = 14
-    QUEUE_ADDRESS = 15
-    PAGE_FILE = 16
-    RETAINED = 17
-    SCOPED = 18
+    """The kind of a record. Each comment has the files with such records, and their contents."""
+
+    MESSAGE = 1  # journal, pages: a message and the queues that it entered
+    SETTLED = 2  # journal: a queue settled messages
+    STATE = 3  # journal: the state of a message in one queue if it differs from the MESSAGE, and its cause
+    TRANSACTION = 4  # journal: several payloads that apply atomically
+    PAGE_SETTLED = 5  # journal: a queue settled messages of one page
+    PAGE_STATE = 6  # journal: the state of a paged message in one queue
+    PAGE_CURSOR = 7  # journal: all that a queue has settled of one page, in place of earlier PAGE_SETTLED
+    NUMBERS = 8  # journal: number leases
+    BINDING = 9  # journal, pages: an address or a queue was created, changed or deleted
+    NAME = 10  # journal, pages, samples: the name of an address, queue or consumer number
+    FOOTER = 11  # journal, pages, samples: index and checksums of this file
+    DELIVERED = 12  # journal: messages were delivered to consumers again, once each
+    DUPLICATE_IDS = 13  # journal: duplicate ids of messages sent to an address
+    SAMPLE = 14  # samples: the counters of queues at one time
+    QUEUE_ADDRESS = 15  # journal: the address of a queue; follows the first NAME of both in each segment
+    PAGE_FILE = 16  # journal: begin, completion or removal of a page file
+    RETAINED = 17  # journal: retained messages that a restart does not recover
+    SCOPED = 18  # journal: a payload about messages that a restart does not recover, or that are not retained
 
 
 class Cause(IntEnum):
@@ -160,7 +162,8 @@ DELIVERED = Struct("<BBHIQ")
 #: kind, zero, zero, address
 #: first: the position of the first id
 #: oldest: ids with a lower position are invalid
-#: count, ids identifier[count]
+#: count
+#: ids part[count]: one id in each
 DUPLICATE_IDS = Struct("<BBHIQQI")
 #: kind, zero, zero, rows
 #: time: when the counters were read
@@ -230,7 +233,7 @@ RETAINED_COLUMNS = (
 #:    bytes[destination_length], user text[user_length], origin text[origin_length], group bytes[group_length],
 #:    retain u8[flags&128]
 RETAINED_TRAITS = Struct("<II")
-#: queue
+#: queue: that the messages entered; a message can be in several of these
 #: outcome: 0 enqueued: later records have the events; 1 delivered once, immediately, and acknowledged
 #: zero
 #: consumer: the acknowledging consumer, as in SETTLED
@@ -279,6 +282,8 @@ ROUTING = {None: 0, RoutingType.ANYCAST: 2, RoutingType.MULTICAST: 4}
 ROUTING_TYPES = {value: key for key, value in ROUTING.items()}
 ROUTING_MASK = 6
 
+#: length
+#: content bytes[length]
 _LENGTH = Struct("<I")
 _pack_message = MESSAGE.pack
 _pack_prefix = PREFIX.pack

@@ -7,6 +7,7 @@ from struct import calcsize
 
 from stompring.store.record import Kind
 
+from .generated import table
 from .source import PACKAGE
 
 #: A layout with its comment: lines ``NAMES: MEANING``. A field that follows the layout has its type after its name.
@@ -16,6 +17,9 @@ LAYOUTS = {
     for module in ("record", "segment", "page_file")
     for found in LAYOUT.finditer((PACKAGE / "store" / f"{module}.py").read_text(encoding="utf-8"))
 }
+#: Titles of sections that are not the name of their layout.
+TITLES = {"HEADER": "Header", "PREFIX": "Record", "TRAILER": "Trailer", "RUN": "run", "_LENGTH": "part"}
+KIND = re.compile(r"^    (\w+) = (\d+)  # ((?:journal|samples)[a-z, ]*): (.+)$", re.MULTILINE)
 LINE = re.compile(r"(\w+(?: [^\s,:]+)?(?:, \w+(?: [^\s,:]+)?)*)(?:: (.+))?")
 TYPES = {"B": "u8", "H": "u16", "I": "u32", "Q": "u64"}
 SIZES = {kind: calcsize(code) for code, kind in TYPES.items()} | {"bytes": 1}
@@ -41,3 +45,15 @@ def fields(name):
             at = None if at is None or not count.isdigit() else at + SIZES[unit] * int(count)
     assert not types, f"{name}: fields without a name"
     return "\n".join(rows)
+
+
+def sections(*names):
+    """The tables of layouts, each below its heading."""
+    return "\n\n".join(f"### {TITLES.get(name, name)}\n\n{fields(name)}" for name in names)
+
+
+def kinds():
+    """The table of the kinds of records."""
+    found = KIND.findall((PACKAGE / "store" / "record.py").read_text(encoding="utf-8"))
+    rows = [(number, f"[{name}](#{name.lower()})", files, text) for name, number, files, text in found]
+    return table("kind, title, in, contents", rows)

@@ -195,7 +195,7 @@ class Directory:
         for at, title, fields in records:
             if title == "TRANSACTION":
                 for part in fields["parts"]:
-                    yield at, *self.format.payload(part["payload"])
+                    yield at, *self.format.payload(part["content"])
             else:
                 yield at, title, fields
 
@@ -204,7 +204,7 @@ class Directory:
     def _apply(self, title, fields):
         if title == "TRANSACTION":
             for part in fields["parts"]:
-                self._apply(*self.format.payload(part["payload"]))
+                self._apply(*self.format.payload(part["content"]))
             self.transactions.add(fields["number"])
         elif title == "NAME":
             self.names[fields["what"], fields["id"]] = fields["name"]
@@ -223,7 +223,7 @@ class Directory:
                 del self.page_files[fields["page"]]
         elif title == "DUPLICATE_IDS":
             found = self.duplicate_ids.setdefault(fields["address"], {})
-            found.update(enumerate([each["id"] for each in fields["ids"]], fields["first"]))
+            found.update(enumerate([each["content"] for each in fields["ids"]], fields["first"]))
         elif title == "QUEUE_ADDRESS":
             assert (QUEUE, fields["queue"]) in self.names and (ADDRESS, fields["address"]) in self.names
             self.queue_addresses[fields["queue"]] = fields["address"]
