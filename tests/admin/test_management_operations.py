@@ -1,7 +1,6 @@
 """The attributes and operations of management by messages: what is known of them, and what the documentation says."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -16,9 +15,9 @@ from stompring.admin.management import (
 )
 from stompring.errors import Refused
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-PROTOCOL = (ROOT / "docs/protocol.md").read_text()
-SECTION = PROTOCOL.partition("\n## Management by messages\n")[2].partition("\n## ")[0]
+from ..docs.pages import text_of
+
+SECTION = text_of("docs/protocol.md").partition("\n## Management by messages\n")[2].partition("\n## ")[0]
 
 
 def documented(after, kind):

@@ -46,15 +46,17 @@ def selected(pattern):
 
 def requests(pattern, *answers):
     """Requests of paths, their parameters and fields, and the fields of answers to ``METHOD PATH``, of a list those of
-    its items. The pattern is that of the path below ``/api/v1/``, or of a whole path elsewhere.
+    its items. The pattern and the paths are below ``/api/v1/``, or whole paths elsewhere. The default method is GET.
     """
     parts = [_routes(pattern)]
     if rows := _inputs(pattern):
         heads = "parameter or field, of, type, meaning"
         parts.append("Parameters and fields of bodies:\n\n" + table(heads, rows))
     for where in answers:
-        shown = table("field, type, meaning", _rows(answer(*where.split(" "))))
-        parts.append(f"Fields of the answer to `{where}`:\n\n{shown}")
+        method, path = where.split(" ") if " " in where else ("GET", where)
+        path = path if path.startswith("/") else BASE + path
+        shown = table("field, type, meaning", _rows(answer(method, path)))
+        parts.append(f"Fields of the answer to `{method} {path}`:\n\n{shown}")
     return "\n\n".join(parts)
 
 

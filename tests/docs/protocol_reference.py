@@ -1,5 +1,6 @@
 """The generated parts of docs/protocol.md."""
 
+from stompring.admin import management as management_requests
 from stompring.broker.directory import MAX_NAME
 from stompring.server import websocket
 from stompring.session.outbox import MAX_INTERVAL, ROOM, agree
@@ -7,6 +8,7 @@ from stompring.session.send import NOT_PASSED_ON
 from stompring.settings.model import StompAcceptor
 from stompring.stomp.headers import FIRST_FRAME, HeadLimits
 
+from .generated import table
 from .source import errors_in_source
 
 #: Values of ``heart-beat``, and of ``connectionTtl``.
@@ -16,6 +18,13 @@ OFFERS = (None, None), ("0,0", None), ("0,100", None), ("1,1", None), ("10000,10
 def error_texts():
     """The texts of every ERROR."""
     return "\n".join(f"- `{text}`" for text in sorted(errors_in_source()))
+
+
+def management(name):
+    """The names of further attributes (``ALIASES``), or of operations (``OPERATIONS``), by the kind of resource."""
+    found = getattr(management_requests, name).items()
+    rows = [(f"`{kind}`", " ".join(f"`{each}`" for each in sorted(names))) for kind, names in found if names]
+    return table("resource, names", rows)
 
 
 def not_forwarded():

@@ -31,11 +31,9 @@ TITLES = (
     "SUBSCRIBE",
     "UNSUBSCRIBE",
     "ACK and NACK",
-    "BEGIN, COMMIT and ABORT",
-    "DISCONNECT",
+    "BEGIN, COMMIT, ABORT and DISCONNECT",
     "MESSAGE",
-    "RECEIPT",
-    "ERROR",
+    "RECEIPT and ERROR",
 )
 
 #: Bytes that look like names of headers and are values of them.
@@ -127,4 +125,4 @@ def test_who_is_refused_a_websocket():
 
 
 def test_versions():
-    assert f"`{','.join(sorted(version.decode() for version in VERSIONS))}`" in section("ERROR")
+    assert f"`{','.join(sorted(version.decode() for version in VERSIONS))}`" in section("RECEIPT and ERROR")
