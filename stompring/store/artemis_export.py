@@ -85,8 +85,8 @@ NOT_HEADERS = frozenset(
     }
 )
 
-#: The suffix of a filter by which Artemis implements ``no-local`` of durable subscriptions. It has the id of a
-#: connection that is closed by now.
+#: The suffix that Artemis adds to the filter of a durable ``no-local`` subscription. The suffix contains the id of a
+#: connection, which is closed by the time of the import.
 NO_LOCAL = re.compile(r"(?:\((?P<own>.*)\) AND )?\(__AMQ_CID <> '[^']*' OR __AMQ_CID IS NULL\)", re.DOTALL)
 
 #: Types of messages whose bodies only Artemis's own clients can read.
@@ -124,21 +124,21 @@ def _repaired(tag: re.Match[bytes]) -> bytes:
     if not lines:
         return text
     end = -2 if text.endswith(b"/>") else -1
-    return text[:end] + b"\n" * lines + text[end:]  # so that later elements have the right line numbers
+    return text[:end] + b"\n" * lines + text[end:]  # keep the number of lines: errors name a line
 
 
 class ArtemisExportReader(ImportedFile):
     """Reads an export file of Artemis. Each `InvalidExport` names the file, and the line if it is known.
 
-    ``skipped``: by reason, number of messages in queues that the import skips. ``java_bodies``: by type, number of
-    messages with a body in a Java format.
+    ``skipped``: number of messages in queues that the import skips, by the reason for the skip. ``java_bodies``: number
+    of messages with a body in a Java format, by the type of the message.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.skipped: Counter[str] = Counter()
         self.java_bodies: Counter[str] = Counter()
-        self._line = 1  # last line of the entry that `entries` has yielded last
+        self._line = 1  # line at which the latest entry from `entries` ends
         self._entries: deque[tuple[int, Entry]] = deque()  # entries to yield, each with its last line
         self._left = b""  # the beginning of an incomplete tag
         self._elements: list[str] = []  # names of the open elements
@@ -198,7 +198,7 @@ class ArtemisExportReader(ImportedFile):
         data = self._left + chunk
         end = data.rfind(b">") + 1
         tag = data.find(b"<", end)
-        if tag < 0 or data.startswith(b"<![CDATA[", tag):  # a body, of any length
+        if tag < 0 or data.startswith(b"<![CDATA[", tag):  # text of a body, of any length
             end = len(data)
         self._left = data[end:]
         self._parse(_TAG.sub(_repaired, data[:end]), False)
@@ -328,7 +328,7 @@ class _Attributes:
 
 
 class _MessageReader:
-    """A message while the parser reads it."""
+    """Collects the parts of one message from the parser."""
 
     def __init__(self, reader: ArtemisExportReader, given: _Attributes) -> None:
         self._reader = reader
@@ -339,7 +339,7 @@ class _MessageReader:
         self._type = given.text("type", "default")
         self._properties: dict[str, tuple[str, str]] = {}
         self._queues: list[str] = []
-        # the pieces of a large body are each encoded as Base64
+        # Artemis encodes each piece of a large body as Base64
         self.piece: list[str] = []  # Base64 text of the current piece
         self._pieces: list[bytes] = []  # decoded pieces of the body
 
@@ -381,8 +381,8 @@ class _MessageReader:
             return None
         properties = self._properties
         destination = "" if "_AMQ_ORIG_ADDRESS" in properties else self._property("destination")
-        # the file does not name the address of a message: it is the address of its queue, or its destination if the
-        # queue is on a wildcard address
+        # the file does not name the address of a message: take the address of its queue, or for a queue on a wildcard
+        # address the destination of the message
         address = places[0].address
         if address in wildcards.matching(destination):
             address = destination
@@ -428,7 +428,7 @@ class _MessageReader:
                 continue
             header = RENAMED.get(name, name)
             if header != name and header in self._properties:
-                continue  # the sender has set the renamed header as well
+                continue  # the sender has also set a property with the new name
             if name == "JMSReplyTo":  # Artemis adds a prefix to this property
                 value = value.removeprefix("queue://").removeprefix("topic://")
             pair = [text.replace("\0", "\ufffd").encode("utf-8", "replace") for text in (header, value)]
@@ -450,7 +450,7 @@ class _MessageReader:
         return body
 
     def _characters(self, body: bytes) -> bytes:
-        """Convert the body of a text message to UTF-8. It has a byte (0: no text), a length in bytes, and UTF-16."""
+        """Convert the body of a text message to UTF-8: a byte (0: no text), a length in bytes, and text in UTF-16."""
         if not body or body[0] == 0:
             return b""
         length = int.from_bytes(body[1:5], "big")

@@ -1,8 +1,8 @@
 """Addresses, queues, values and duplicate ids in the journal.
 
-Addresses and queues are JSON, with every attribute by name. The duplicate ids of an address, those of durable messages,
-are in chunks. Each id has a permanent *position*; the positions of an address are consecutive. A chunk is deleted when
-the address has forgotten all its ids. Compaction can write a chunk again after later ones, because ids keep their
+Addresses and queues are JSON, with every attribute by name. The duplicate ids of an address's durable messages are
+stored in chunks. Each id has a permanent *position*; the positions of an address are consecutive. A chunk is deleted
+when the address has forgotten all its ids. Compaction can write a chunk again after later ones, because ids keep their
 positions.
 """
 
@@ -142,13 +142,13 @@ class IdChunk(LiveRecord):
         super().__init__()
         self.ids: list[bytes] = []
         self.first = first
-        self.dropped = 0  # number of forgotten ids at the beginning
+        self.dropped = 0  # number of forgotten ids at the beginning of the chunk
         self.full = False  # whether later ids go to another chunk
         self.live_bytes = 0  # approximate bytes of the chunk's live records in the journal
         self._owner = owner
         self._size = 0  # bytes of all ids
         self._logged = 0  # number of ids that have a record
-        self._unlogged: deque[int] = deque()  # per pending `Journal.update`: number of unlogged ids
+        self._unlogged: deque[int] = deque()  # number of unlogged ids for each pending `Journal.update`
         self._mark: object = None  # the transaction in which the last id was added
 
     @property
@@ -210,7 +210,7 @@ class IdChunk(LiveRecord):
 
 
 class IdsCleared(LiveRecord):
-    """The event that an address has forgotten all its ids. It need not be live: segments with the ids go first."""
+    """The event that an address has forgotten all its ids. Not live: older segments with ids are deleted before it."""
 
     def __init__(self, address: Address, oldest: int) -> None:
         super().__init__()
@@ -267,14 +267,16 @@ class StoredIds:
         self.log.update(IdsCleared(self.address, self.oldest))
 
     def end(self) -> None:
-        """Drop all chunks. Called when the address is deleted."""
+        """Drop all chunks: the address is deleted, or has forgotten all its ids."""
         while self.chunks:
             self.chunks.popleft().end_here()
 
     def restore(
         self, found: ReplayedIds, size: int, adopt: Callable[[LiveRecord, ReadSegment], None]
     ) -> None:
-        """Restore the latest ``size`` ids that recovery has read. ``adopt`` gets each chunk, and its oldest segment."""
+        """Restore the latest ``size`` ids that recovery has read. Calls ``adopt`` with each chunk and the oldest
+        segment that has ids of the chunk.
+        """
         found_ids = list(found.latest(size))
         self._next = self.oldest = found.next
         if not found_ids:
@@ -303,7 +305,9 @@ def record_bytes(ids: list[bytes]) -> int:
 
 
 class Bindings:
-    """Bindings of durable queues, addresses and values. ``values``: by number. ``ids``: duplicate ids by address."""
+    """Bindings of durable queues, addresses and values. ``values``: stored JSON objects by number. ``ids``: duplicate
+    ids by address.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self.values: dict[int, Mapping[str, Any]] = {}

@@ -40,7 +40,8 @@ MARKER = "replicated-log"
 #: Errors of file systems that cannot lock a directory, such as some network file systems.
 _NO_DIRECTORY_LOCKS = frozenset({EBADF, EINVAL, ENOLCK, EOPNOTSUPP})
 
-#: Maximum characters of an invalid schema version in an error. An incomplete upload leaves a sentence in its place.
+#: Maximum number of characters of an invalid schema version in an error. After an incomplete upload, the file contains
+#: a sentence instead of a version.
 MAX_SHOWN = 80
 
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
@@ -64,7 +65,7 @@ class DataLock:
     def __init__(self, root: Path, files: Files | None = None, *, copy: bool = False) -> None:
         """Lock the directory. Creates it if missing. Raises `DataBusy`, `StoreError`.
 
-        ``copy``: accept the local copy of a replicated log, without a check of its version: `use` does that.
+        ``copy``: accept the local copy of a replicated log, and do not check the version: `use` checks it later.
         """
         self.root = root
         self._files = files or Files()
@@ -120,7 +121,8 @@ class DataLock:
     def identity(self, journal: Path) -> bytes:
         """Return the identity of the directory. ``journal``: the directory of its segments. Raises `StoreError`.
 
-        If the file is missing, writes it with the identity of the newest segment that has one, or else a new one.
+        If the file `IDENTITY` is missing, creates it with the identity of the newest segment that has one, else with a
+        new identity.
         """
         path = self.root / IDENTITY
         try:
@@ -158,7 +160,7 @@ def _holder(data: bytes) -> str:
 
 
 def check_version(files: Files, path: Path) -> bool:
-    """Return whether the file `VERSION` exists. Raises `StoreError` if this broker does not support that version."""
+    """Return whether the file `VERSION` exists. Raises `StoreError` if this broker does not support its version."""
     try:
         text = files.read(path).decode(errors="replace").strip()
     except FileNotFoundError:
@@ -250,7 +252,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def weak_locks(path: Path, mounts: str | None = None) -> str | None:
-    """Return why the locks of the file system of ``path`` may not keep a second broker out, None if they do.
+    """Return why locks on the file system of ``path`` may not stop a second broker, None if the locks are reliable.
 
     ``mounts``: text of ``/proc/self/mountinfo`` (proc(5)). If the system lacks that file, the result is None.
     """
@@ -291,14 +293,16 @@ class Position(NamedTuple):
     """The progress in one folder: all files with numbers below ``number``, and ``offset`` bytes of file ``number``."""
 
     number: int
-    offset: int  # bytes of file ``number``
+    offset: int
 
     def __str__(self) -> str:
         return f"{self.number}:{self.offset}"
 
 
 class Lake(NamedTuple):
-    """A lake that ingests the files. ``positions``: its `Position` by folder (``journal``, ``paging/000000007``)."""
+    """A lake that ingests the retained files. ``positions``: its progress in each folder (``journal``,
+    ``paging/000000007``).
+    """
 
     id: str
     name: str
@@ -360,8 +364,8 @@ def read_ingested(directory: Path) -> dict[str, Lake]:
 def record_ingested(
     directory: Path, lake: str, name: str, positions: Mapping[str, Position], when: int | None = None
 ) -> None:
-    """Replace the positions of a lake in `INGESTED`, atomically. The caller has synced what the lake ingested before.
-    Raises `ValueError` if the present file is malformed: its replacement would lose the other lakes.
+    """Replace the positions of a lake in `INGESTED`, atomically. The caller first syncs the data that the lake has
+    ingested. Raises `ValueError` if the present file is malformed: a new file would lack the other lakes.
     """
     _check_id(lake)
     with _locked(directory / INGESTED_LOCK, wait=True):

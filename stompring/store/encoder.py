@@ -42,7 +42,7 @@ from .record import (
 )
 from .segment import Footer, ReadFile
 
-#: Maximum number of messages and bytes in a RETAINED record: 1 to 2 ms of work. A larger message has a record alone.
+#: Maximum number of messages and bytes in a RETAINED record: 1 to 2 ms of work. A larger message has its own record.
 MAX_RETAINED_MESSAGES, MAX_RETAINED_BYTES = 2000, 1 << 20
 
 #: States of messages in the queues of a RETAINED record: waiting, or acknowledged by a consumer.
@@ -53,7 +53,7 @@ class RetainedPart(NamedTuple):
     """The contents of one RETAINED record: messages, and the queues that these entered."""
 
     messages: list[Message]
-    #: by queue and consumer: indexes in ``messages`` of the messages that entered the queue; None: all
+    #: entries of each queue and consumer, with the indexes of their messages in ``messages``; None: all messages
     entries: list[tuple[Entries, array[int] | None]]
 
 
@@ -139,11 +139,12 @@ class StateChange(NamedTuple):
 
 
 class RecordEncoder:
-    """Encodes the records of one segment. A name precedes its first use, so that each segment can be read alone.
+    """Encodes the records of one segment. The segment has the name of a queue, address or consumer before its first
+    use, so that each segment can be read alone.
 
-    ``at``: offset of the next record. ``parts``: encoded bytes to append. ``footer``: index of all records, also of an
-    earlier run. ``consumers``: number of consumers that an earlier run named. The records between `open` and `close`
-    become one TRANSACTION record.
+    ``at``: offset of the next record. ``parts``: encoded bytes to append. ``footer``: index of all records in the
+    segment, including records of an earlier run. ``consumers``: number of consumers that an earlier run named in the
+    segment. The records between `open` and `close` become one TRANSACTION record.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class RecordEncoder:
         self._last_consumer = consumers
         self.parts: list[bytes] = []
         self._inner: list[bytes] | None = None
-        # values for the previous message, set by `_prepare`
+        # fields of the previous record that a record with the same traits and queue repeats, set by `_prepare`
         self._traits: Traits | None = None
         self._queue: QueueBase | None = None
         self._address: AddressBase | None = None
@@ -169,7 +170,7 @@ class RecordEncoder:
     # ---- records
 
     def add(self, payload: bytes, scope: int = 0) -> None:
-        """Add a record with this payload. ``scope``: the only readers that use it (`record.SCOPED`); 0: all readers."""
+        """Add a record with this payload. ``scope``: readers that use the record (`record.SCOPED`); 0: all readers."""
         if scope:
             payload = scoped(payload, scope)
         if self._inner is not None:
@@ -218,7 +219,9 @@ class RecordEncoder:
         self._add_message(message, head)
 
     def _prepare(self, message: Message, queue: QueueBase) -> bool:
-        """Cache the parts of a record that depend on traits and queue. Returns False if the segment lacks a name."""
+        """Cache the parts of a record that depend on traits and queue. Returns False if the segment does not have the
+        names of queue and address yet.
+        """
         address, ids = message.address.number, self._queues.get(queue.number)
         if ids is None or address not in self._addresses:
             return False
@@ -272,9 +275,9 @@ class RecordEncoder:
     ) -> None:
         """Add a message, and its state in each of its queues.
 
-        ``changes``: changes of the state that have no record. ``logged``: None, or for a message that has a record the
-        number of logged deliveries by reference; a reference that is not in it is new, and its message enters the queue
-        at ``time`` (epoch ms).
+        ``changes``: state changes that have no record. ``logged``: number of logged deliveries by reference if the
+        message has an earlier record, else None. A reference that is missing in ``logged`` is new: the message enters
+        its queue at ``time`` (epoch ms).
         """
         address = self.name_address(message.address)
         ids = b"".join([self._queues.get(ref.queue.number) or self.name_queue(ref.queue) for ref in refs])
@@ -326,7 +329,7 @@ class RecordEncoder:
         self.footer.include(max(numbers), max(times))
 
     def _retained_traits(self, messages: Sequence[Message]) -> tuple[array[int], list[bytes]]:
-        """Return the traits index of each message, and the encoded traits. Names the addresses."""
+        """Return the traits index of each message, and the encoded traits. Adds NAME records of the addresses."""
         first, home = messages[0].traits, messages[0].address
         if (
             [message.traits for message in messages].count(first)
@@ -363,18 +366,18 @@ class RecordEncoder:
         return b"".join(packed)
 
     def change(self, change: StateChange, scope: int = 0) -> None:
-        """Add a change of a message in a queue. It adds no deliveries: each delivery has a record already."""
+        """Add a state change of a message in a queue. The record adds no deliveries: each delivery has a record."""
         self.name_queue(change.ref.queue)
         self.add(_state(change.ref, change.cause, 0, change.state, change.time), scope)
 
     # ---- transactions
 
     def open(self) -> None:
-        """Begin a transaction: its records take effect together, at a restart."""
+        """Begin a transaction: a restart applies all of its records or none."""
         self._inner = []
 
     def close(self, number: int = 0) -> None:
-        """End the transaction. ``number``: its number in messages of pages, 0 if pages have none of its messages."""
+        """End the transaction. ``number``: the transaction's number, 0 if no page has messages of the transaction."""
         inner, self._inner = self._inner or [], None
         if number or len(inner) > 1:
             parts = [TRANSACTION.pack(Kind.TRANSACTION, 0, 0, len(inner), number)]
@@ -497,21 +500,21 @@ def unpack_recurrence(data: bytes) -> Recurrence | None:
         raise ValueError(str(fault)) from None
 
 
-#: In place of a `Reason`: the message was delivered.
+#: Used in place of a `Reason` for the event that a message was delivered.
 DELIVERY = -1
 
-#: An event: write a NUMBERS record.
+#: An event for which the journal writes a NUMBERS record.
 RENEW_NUMBERS = "numbers"
 
-#: An event: all transactions of earlier runs are complete. Write a NUMBERS record with that fact.
+#: The event that all transactions of earlier runs are complete. The journal records it in a NUMBERS record.
 TRANSACTIONS_COMPLETE = "complete"
 
 
 class Transaction:
     """An event that begins a transaction; the same object later is the event that ends it.
 
-    ``number`` is 0 unless pages have messages of the transaction. ``spare``: bytes of later transactions that may be
-    merged into it. ``begun``: the encoder has encoded its beginning.
+    ``number`` is 0 unless pages have messages of the transaction. ``spare``: maximum bytes of later transactions that
+    may still be merged into this one. ``begun``: whether the beginning of the transaction was encoded.
     """
 
     def __init__(self, spare: int = 0) -> None:
@@ -532,7 +535,7 @@ class RecordBatch:
         self._now = now
         self._scope = scope
         self._settled: dict[tuple[QueueBase, int, ConsumerBase | None], list[int]] = {}
-        # group of the previous settlement
+        # queue, reason, consumer and message numbers of the group that got the previous settlement
         self._queue: QueueBase | None = None
         self._fact = 0
         self._taker: ConsumerBase | None = None

@@ -75,13 +75,13 @@ class FieldReader:
             raise InvalidExport(f"{self._what} has no field {name}") from None
 
     def done(self, found: T) -> T:
-        """Return ``found``. Raises `InvalidExport` if the object has further fields."""
+        """Return ``found``, the parsed object. Raises `InvalidExport` if a field of the JSON object was not read."""
         if self._left:
             raise InvalidExport(f"{self._what} has an unknown field {sorted(self._left)[0]}")
         return found
 
     def optional(self, name: str, read: Callable[[str], T]) -> T | None:
-        """Take a field with ``read``, a method of this object. None for null."""
+        """Return the field as ``read``, a method of this object, returns it; None if the field is null."""
         if self._left.get(name, "") is None:
             self.value(name)
             return None
@@ -100,14 +100,14 @@ class FieldReader:
         return value
 
     def number(self, name: str, most: int = 2**63 - 1, least: int = 0) -> int:
-        """Take an integer from ``least`` to ``most``."""
+        """Return a field that is an integer from ``least`` to ``most``."""
         value = self.value(name)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise InvalidExport(f"{self._what}: {name} is not an integer from {least} to {most}")
         return value
 
     def choice(self, name: str, kind: type[StrEnum]) -> Any:
-        """Take a member of an enumeration, or None for null."""
+        """Return a field that is a member of an enumeration; None if the field is null."""
         value = self.optional(name, self.text)
         if value is not None and value not in kind.__members__:
             raise InvalidExport(f"{self._what}: {name} is one of {', '.join(kind)}, not {value}")
@@ -120,11 +120,11 @@ class FieldReader:
         return value
 
     def raw(self, name: str) -> bytes:
-        """Take bytes: a string, or ``{"base64": …}``."""
+        """Return a field as bytes. The field is a string or ``{"base64": …}``."""
         return self.as_bytes(name, self.value(name))
 
     def as_bytes(self, name: str, value: Any) -> bytes:
-        """Decode bytes from ``value``, which the caller has taken out of the field ``name``."""
+        """Decode ``value``, a part of the field ``name``, as bytes."""
         with suppress(ValueError, TypeError):
             if isinstance(value, str):
                 return value.encode()
@@ -189,7 +189,7 @@ class PortableMessage:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableMessage:
-        """Parse the JSON object. Raises `InvalidExport`."""
+        """Parse the JSON object of a message. Raises `InvalidExport`."""
         take = FieldReader(given, "message")
         block = b"".join(header_line(name, value) for name, value in _headers(take))
         traits = Traits(
@@ -226,7 +226,7 @@ class PortableMessage:
 
 
 def header_pairs(block: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a block, decoded, in their order."""
+    """Return name and value of each header in a block of header lines, unescaped, in order."""
     pairs = (line.partition(b":") for line in block.split(b"\n")[:-1])
     return [(unescape(name, b"1.2"), unescape(value, b"1.2")) for name, _, value in pairs]
 
@@ -273,7 +273,7 @@ def _recurrence(given: Any) -> Recurrence:
 
 #: Names of the stored queue attributes (`bindings.ATTRIBUTES`), by their names in JSON.
 QUEUE_FIELDS = {camel_case(name): name for name in ATTRIBUTES}
-#: Types of the attributes that are options. The other attributes are flags that the broker sets itself.
+#: Types of the queue attributes that are options in broker.xml. Other attributes are flags that only the broker sets.
 ATTRIBUTE_TYPES = {row.name: VALUE_TYPES[row.type] for row in options_of(QueueConfiguration)} | {
     "routing_type": VALUE_TYPES["routingType"]
 }
@@ -304,7 +304,7 @@ class PortableQueue:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableQueue:
-        """Parse the JSON object. Raises `InvalidExport`."""
+        """Parse the JSON object of a queue. Raises `InvalidExport`."""
         take = FieldReader(given, "queue")
         configured = take.value("asConfigured")
         return take.done(
@@ -328,7 +328,7 @@ def _only_attributes(given: Any) -> dict[str, Any]:
     return take.done(_attributes(take))
 
 
-#: Values of attributes that a file of an older version lacks.
+#: Default values of queue attributes, for files of older versions, which lack some attributes.
 _DEFAULTS = {each.name: each.default for each in fields(QueueAttributes) if each.default is not MISSING}
 
 
@@ -367,7 +367,7 @@ class PortableAddress:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableAddress:
-        """Parse the JSON object. Raises `InvalidExport`."""
+        """Parse the JSON object of an address. Raises `InvalidExport`."""
         take = FieldReader(given, "address")
         types = take.items("routingTypes")
         if unknown := [each for each in types if each not in RoutingType.__members__]:
@@ -393,7 +393,7 @@ class DeclaredQueue:
     filter: str | None = None
 
 
-#: The contents of an import file.
+#: An entry of an import file.
 Entry = PortableAddress | PortableQueue | DeclaredQueue | PortableMessage
 
 #: The format that this version writes, and the newest that it reads.
@@ -442,7 +442,7 @@ class ExportWriter:
             if fault is None:
                 self.write("end", self.counts)
                 if self._file is not self._raw:
-                    self._file.close()  # does not close the raw file
+                    self._file.close()  # writes the end of the gzip data; the raw file stays open
                 self._raw.flush()
                 os.fsync(self._raw.fileno())
                 os.replace(self._part, self.path)
@@ -489,7 +489,7 @@ class ExportReader(ImportedFile):
             raise self.wrong(str(fault)) from None
 
     def __iter__(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield kind and fields of the lines between first and last. Raises `InvalidExport` if lines are missing."""
+        """Yield kind and fields of each line except the first and last. Raises `InvalidExport` if lines are missing."""
         counts = dict.fromkeys(KINDS, 0)
         while True:
             kind, fields = self._next()
@@ -548,12 +548,12 @@ class ExportReader(ImportedFile):
         return next(iter(found.items()))
 
     def wrong(self, text: str) -> InvalidExport:
-        """Return an error at the line read last."""
+        """Return an `InvalidExport` that names the latest line that was read."""
         return InvalidExport(f"{self.path}:{self.line}: {text}")
 
 
 def bound_queues(journal: JournalInspection) -> dict[int, PortableQueue]:
-    """Return the bound queues by number, without those with an invalid binding (see `faults`)."""
+    """Return the queues with a valid BINDING record, by number. `faults` reports invalid records."""
     return {
         number: PortableQueue(
             stored.name,
@@ -568,7 +568,7 @@ def bound_queues(journal: JournalInspection) -> dict[int, PortableQueue]:
 
 
 def bound_addresses(journal: JournalInspection) -> dict[int, PortableAddress]:
-    """Return the bound addresses by number, without those with an invalid binding (see `faults`)."""
+    """Return the addresses with a valid BINDING record, by number. `faults` reports invalid records."""
     return {
         number: PortableAddress(**asdict(stored))
         for number, stored in _bound(journal, ADDRESS, StoredAddress.parse)

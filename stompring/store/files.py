@@ -1,7 +1,7 @@
-"""The store's interfaces to the file system (`Files`) and to its threads (`Disk`).
+"""The store's interfaces to the file system (`Files`) and to the threads that use it (`Disk`).
 
-Once the broker is up, threads of a `Disk` make all calls of `Files`, because they block. One exception: while syncs are
-fast, the reactor thread writes and syncs small batches (`writer.ReactorSync`).
+After the start of the broker, only threads of a `Disk` call the methods of `Files`, because these methods block. One
+exception: while syncs are fast, the reactor thread writes and syncs small batches (`writer.ReactorSync`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Protocol
 
 
 class Files:
-    """The file system, with reads and writes at positions in a file, in bytes.
+    """The file system. Positions in files are in bytes.
 
-    Every method may raise `OSError`. Several threads use one object at once, but one thread at a time makes changes. A
-    thread reads its own changes, also before `flush`.
+    Every method may raise `OSError`. Several threads use one object at the same time, but only one of them at a time
+    changes files. A thread reads its own changes even before `flush`.
 
-    Changes take effect in the order of the calls. Each survives a crash of the machine when its call returns, except
-    `write`, which needs `sync`, and except in a batch.
+    Changes take effect in the order of the calls. A change survives a crash of the machine when its call has returned.
+    Exceptions: the data of `write` needs a `sync`, and changes in a batch need `flush`.
     """
 
     #: Whether changes are stored on other machines first, which is slow. The store then leaves all writes to the disk
@@ -35,14 +35,14 @@ class Files:
     def begin_batch(self) -> None:
         """Begin a batch of changes by this thread. Until `flush`, an implementation may buffer them, even after `sync`.
 
-        A crash may lose buffered changes. One thread at a time has a batch.
+        A crash may lose buffered changes. Only one thread at a time may have a batch.
         """
 
     def flush(self) -> None:
         """End the batch and store its buffered changes.
 
-        If it raises, the caller writes the same bytes again in another batch. The caller does not repeat other changes
-        whose calls have returned: the implementation stores those before the next batch.
+        If `flush` raises, the caller writes the same bytes again in another batch. The caller does not repeat other
+        changes whose calls have returned: the implementation stores those before the next batch.
         """
 
     def open(self, path: Path) -> int:
@@ -67,8 +67,8 @@ class Files:
         return descriptor
 
     def write(self, descriptor: int, data: bytes | memoryview, at: int) -> int:
-        """Write bytes at position ``at``, maybe not all of them. Return the number of bytes written. A gap before
-        ``at`` reads as zeros.
+        """Write bytes at position ``at``. Return the number of bytes written, which may be smaller than the number of
+        bytes in ``data``. If the file ends before ``at``, zeros fill the gap.
         """
         return os.pwrite(descriptor, data, at)
 
@@ -141,7 +141,7 @@ class Files:
         self.sync_directory(path.parent)
 
     def sync_directory(self, path: Path) -> None:
-        """Make the names in a directory survive a crash of the machine, as they were created, renamed and deleted."""
+        """Make all creations, renames and deletions of names in a directory survive a crash of the machine."""
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def names(self, path: Path) -> list[str]:
@@ -171,7 +171,7 @@ class Files:
             os.close(descriptor)
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Create or replace a small file, and its directory. After a crash it has the old contents or the new."""
+        """Create or replace a small file; creates its directory. After a crash the file has old or new contents."""
         self.make_directory(path.parent)
         draft = path.with_name(path.name + ".new")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
@@ -225,7 +225,7 @@ def read_range(descriptor: int, start: int, stop: int) -> bytes:
     while start < stop and (part := os.pread(descriptor, stop - start, start)):
         parts.append(part)
         start += len(part)
-    return b"".join(parts)  # avoids a copy of a single part
+    return b"".join(parts)  # join returns a single part without a copy
 
 
 def free_name(files: Files, path: Path, ending: str) -> Path:

@@ -55,12 +55,14 @@ KNOWN_NAME = re.compile(
 )
 PAGE_FOLDER_NAME = re.compile(rf"\d{{9,}}\.page|{re.escape(ADDRESS_FILE)}")
 
-#: Maximum attempts to open all files, if a broker deletes files between listing and opening.
+#: Maximum number of attempts to open all files. An attempt fails if a broker deletes a listed file before it is opened.
 MAX_ATTEMPTS = 50
 
 
 class DataFile:
-    """An open file. ``size``: its bytes when opened; `read` ignores later ones. ``opened`` closes the file."""
+    """An open file. ``size``: bytes of the file when it was opened; `read` does not return bytes that were appended
+    later. ``opened`` closes the file.
+    """
 
     def __init__(self, path: Path, number: int, opened: ExitStack[None]) -> None:
         self.path = path
@@ -93,7 +95,7 @@ class Snapshot(ExitStack[None]):
     def __init__(self, directory: DataDirectory) -> None:
         super().__init__()
         self.directory = directory
-        self.running = is_locked(directory.root)  # whether a broker has the directory
+        self.running = is_locked(directory.root)  # whether a broker has locked the directory
         self.identity = NO_IDENTITY
         with suppress(OSError, StoreError):
             self.identity = read_identity(Files(), directory.root / IDENTITY) or NO_IDENTITY
@@ -158,7 +160,7 @@ class Snapshot(ExitStack[None]):
         return folder
 
     def _opened(self, directory: Path, pattern: re.Pattern[str]) -> list[DataFile]:
-        """Open the files of a directory whose names match. Returns them ascending by number."""
+        """Open the files of a directory whose names match ``pattern``. Returns the files ascending by number."""
         found = [
             (int(match[1]), path) for path in _listing(directory) if (match := pattern.fullmatch(path.name))
         ]
@@ -238,7 +240,7 @@ class JournalInspection(Replay):
         super().__init__(SnapshotFiles(snapshot), snapshot.directory.journal, snapshot.identity)
         self.snapshot = snapshot
         self._findings = findings
-        self._past: set[int] = set()  # numbers of messages that earlier records have removed
+        self._past: set[int] = set()  # numbers of messages with an earlier record that is no longer valid
         self._reported = 0  # bytes reported to ``progress``
         self.read(lambda done, _: progress(self._step(done)))
         for misplaced, why in self.misplaced:
@@ -279,7 +281,7 @@ class JournalInspection(Replay):
         """Report contradictions between a record and the records before it."""
         kind = payload[0]
         if kind in (Kind.SETTLED, Kind.DELIVERED):
-            # DELIVERED has the same fields, with consumer 0
+            # a DELIVERED record has the fields of SETTLED, with consumer 0
             _, _, consumer, queue, _ = SETTLED.unpack_from(payload)
             self._check_consumer(at, consumer)
             for number in unpack_numbers(payload[SETTLED.size :]):
@@ -299,7 +301,7 @@ class JournalInspection(Replay):
                 if (what, number) not in self.names:
                     self._complain(at, f"{word} number {number} is used before its NAME record")
         elif kind in (Kind.PAGE_SETTLED, Kind.PAGE_STATE, Kind.PAGE_CURSOR):
-            _, _, consumer, _, queue, _ = PAGE_CURSOR.unpack_from(payload)  # common first fields
+            _, _, consumer, _, queue, _ = PAGE_CURSOR.unpack_from(payload)  # all three kinds begin like this
             if kind == Kind.PAGE_SETTLED:
                 self._check_consumer(at, consumer)
             if (QUEUE, queue) in self.ended:
@@ -310,7 +312,7 @@ class JournalInspection(Replay):
             self._complain(at, f"consumer number {consumer} is used before its NAME record")
 
     def _check_fact(self, at: int, what: str, number: int, queue: int) -> None:
-        """Report an event of a message that the queue does not hold. Messages of deleted segments are not known."""
+        """Report an event if the queue does not hold its message. Ignores messages of deleted segments."""
         place = self.messages.get(number)
         if place is None:
             if number not in self._past and number >= self.segments[0].header.next_number:
@@ -357,7 +359,7 @@ class PageContents:
     file: DataFile
     _journal: JournalInspection
     _findings: Findings
-    _newest: bool  # whether a broker may still write to it
+    _newest: bool  # whether a broker may still write to the page
     _folder: str  # name of the address in address.txt
     _twice: bool  # whether another file has the same number
     misplaced: bool = False  # whether the file has another page than its name says (`Replay.misplaced_page`)
@@ -366,7 +368,7 @@ class PageContents:
     live: int = 0  # number of durable messages that durable queues have not settled
     lost: int = 0  # number of other unsettled messages: not durable, or only in non-durable queues
     sealed: bool = False  # whether the file has a footer
-    _gone: dict[int, bytearray] = field(default_factory=dict)  # by queue: 1 for each settled position
+    _gone: dict[int, bytearray] = field(default_factory=dict)  # by queue: for each position 1 if settled
 
     def messages(self) -> Iterator[FoundMessage]:
         """Yield the unsettled durable messages in their order, each with the durable queues that hold it."""
@@ -383,7 +385,7 @@ class PageContents:
         if self._is_misplaced(header):
             return
         if self.file.number in self._journal.removed_pages:
-            return  # a broker recorded the removal, and ended before it deleted the file
+            return  # a broker recorded the removal of the page, but ended before it deleted the file
         walk = SegmentScan(data)
         starts = None if walk.footer is None else walk.footer.starts
         self.sealed = starts is not None
@@ -391,7 +393,7 @@ class PageContents:
             kind = data[begin]
             try:
                 if kind == Kind.MESSAGE:
-                    # the footer has all indexes; after damage in the page, ``count`` is not the index
+                    # use the index in the footer: after damage in the page, ``count`` is too small
                     index = self.count if starts is None else bisect_left(starts, begin - PREFIX.size)
                     self.count = index + 1
                     held = self._buffered(index, begin, data[begin:end])
@@ -418,7 +420,7 @@ class PageContents:
                 self._complain(walk.end, text)
 
     def sparse_messages(self) -> Iterator[FoundMessage]:
-        """Yield the same as `messages`, with less memory if many pages are open: reads the page twice."""
+        """Yield the messages of `messages` with less memory, for many open pages: reads the page twice."""
         places, sizes, indexes = array("Q"), array("I"), array("I")
         for held in self.messages():
             places.append(held.at)
@@ -479,7 +481,7 @@ class PageContents:
             self.address = self.address or number
 
     def _settled(self, queue: int) -> bytearray:
-        """Return a byte for each position of the page: 1 if a queue has settled it."""
+        """Return a byte for each position of the page: 1 if ``queue`` has settled the message there."""
         gone = self._gone.get(queue)
         if gone is None:
             # the maximum number of messages, if all records had the minimum size
@@ -525,7 +527,7 @@ class DirectoryContents:
         seen: set[int] = set()  # numbers of pages found so far
         self.folders: list[FolderContents] = []
         for folder in snapshot.folders:
-            # the broker may create the next page before it writes this page's footer
+            # two pages, because the broker may create the next page before it writes the footer of this page
             newest = folder.pages[-2:] if snapshot.running else []
             pages = [
                 PageContents(page, journal, findings, page in newest, folder.address, page.number in seen)

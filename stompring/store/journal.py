@@ -2,15 +2,16 @@
 
 The journal collects events, and encodes them as records at the end of the reactor turn: a message that arrives and is
 settled in one turn needs no record. All records go to the newest segment. Segments without live records are deleted,
-the oldest first. No event is in an older segment than its message: a message never loses its events alone.
+the oldest first. An event is never in an older segment than its message, so that a deletion never removes an event and
+leaves its message.
 
 The path of a durable message has four steps: `Journal.append` queues it, `Journal.gather` encodes it as a record
 (`RecordEncoder`), `WriteBatch.write` writes and syncs the record in the disk thread, and `WriteBatch.confirm` runs the
-callbacks that wait for it, such as receipts.
+callbacks that wait for the record, such as receipts.
 
 Compaction writes the live records of the oldest segment again, so that this segment can be deleted. It runs in small
 steps, pauses while the disk is behind, and starts only if a small share of the journal is live
-(``journal-compact-min-files``, ``journal-compact-percentage``). A damaged segment starts it in any case.
+(``journal-compact-min-files``, ``journal-compact-percentage``), or if a segment is damaged.
 """
 
 from __future__ import annotations
@@ -106,8 +107,9 @@ class MessageReferences:
     def __init__(self, refs: list[Reference], logged: dict[Reference, int] | None = None) -> None:
         self.refs = refs
         self.left = len(refs)
-        self.changes: list[StateChange] = []  # changes before the message was written
-        #: None unless a record of the message lacks newer ``refs``: then the logged deliveries of the other references.
+        self.changes: list[StateChange] = []  # state changes before the message was written
+        #: If a record of the message exists, but lacks newer ``refs``: number of logged deliveries of each reference
+        #: that the record has. Else None.
         self.logged = logged
 
 
@@ -118,19 +120,19 @@ LiveMessage = Reference | MessageReferences
 @dataclass(eq=False)
 class JournalSegment:
     """One file of the journal, and its live records. ``Message.segment`` is the segment with the latest record of a
-    message. Before the message is written, it is the `Reference` or `MessageReferences` to write.
+    message. Before the message is written, ``Message.segment`` is the `Reference` or `MessageReferences` to write.
     """
 
     number: int
     path: Path
     stream: AppendOnlyFile | None = None  # None for a complete segment of an earlier run
     size: int = 0  # bytes
-    #: messages by number; a live record, or a run of references, by itself
+    #: live messages by number; a `LiveRecord` or a `ReferenceRun` is its own key
     live: dict[int | LiveRecord | ReferenceRun, LiveMessage | LiveRecord] = field(default_factory=dict)
     damaged: bool = False  # whether the file is damaged: `remove` then sets it aside
 
     def remove(self, writer: Writer, retention: Retention | None) -> None:
-        """Delete the file, move it to ``retention``, or set it aside if it is damaged. It has no live records."""
+        """Delete the file, move it to ``retention``, or set it aside if damaged. It must not have live records."""
         path = self.path
         if self.damaged:
             writer.run_task(lambda files: files.rename(path, path.with_name(path.name + DAMAGED)))
@@ -142,7 +144,7 @@ class JournalSegment:
             writer.run_task(lambda files: files.remove(path))
 
 
-#: Approximate bytes of a message record beyond the message's tail, for the live share of the journal.
+#: Approximate bytes of a message record in addition to the message's tail, to estimate the live bytes of the journal.
 RECORD_OVERHEAD = 120
 
 
@@ -228,7 +230,8 @@ class Compaction:
         self.consider()
 
 
-#: Queue numbers reserved ahead of use: after a crash no queue gets the number of an earlier one that was not stored.
+#: Number of queue numbers reserved ahead of use: after a crash no queue may get the number of an earlier queue that was
+#: not stored.
 LEASE = 1000
 
 #: Events encoded in one time slice: some milliseconds of work.
@@ -264,14 +267,14 @@ class Journal:
         self.leased_message = 1  # message numbers below this are reserved
         #: Called with ``leased_message`` when the reservation of these numbers is on disk.
         self.on_lease: Callable[[int], object] = lambda number: None
-        self.next_page = 0  # above all numbers of pages; 0 until all existing pages have a record
+        self.next_page = 0  # greater than the numbers of all pages; 0 until all existing pages have a record
         self.last_segment = 0  # highest number of a segment, found at the start or used since
         self.next_transaction = 1
         self.complete_transaction = 1  # transactions with lower numbers are in the journal, or lost
         self.next_queue = 1  # queue numbers below this are reserved
         self.next_address = count(1)
         self.on_roll: Callable[[], object] = lambda: None
-        self.retention: Retention | None = None  # if set, settled messages are also written
+        self.retention: Retention | None = None  # if set, settled messages are written, too
         self.clock = clock
         self.file_size = file_size  # bytes at which a segment is full
         self.prefill_from = PREFILL_FROM  # offset in a segment above which zeros are written ahead of records
@@ -279,7 +282,7 @@ class Journal:
         self.unwritten: dict[object, Binding] = {}  # bindings without a record on disk, by subject
         self._pending: list[object] = []  # events to encode
         self._replaced: list[object] = []  # events with Reason.REPLACED
-        # only for retention: messages, messages acknowledged before they were written, and events of both kinds
+        # for retention only: entries of messages, entries of acknowledged messages, and events of these messages
         self._entries: list[Entries] = []
         self._taken: dict[tuple[QueueBase, ConsumerBase], Entries] = {}
         self._logged: list[tuple[Reference, int] | StateChange | LiveRecord] = []
@@ -290,7 +293,7 @@ class Journal:
         self._gathering: Iterator[int] | None = None  # encodes events, and yields their number
         self._continuing = False  # whether `_continue` is scheduled
         self._lease_written = 0
-        self._sync_next = False  # whether to sync the next records whatever the settings
+        self._sync_next = False  # whether to sync the next records even if the settings do not require a sync
         self._skipped = False  # whether to gather after the end of the open transaction
         self._next_page = 0
         self._encoder = RecordEncoder(0, self.next_address)
@@ -299,8 +302,8 @@ class Journal:
     # ---- the start
 
     def begin(self, segments: list[JournalSegment], encoder: RecordEncoder | None = None) -> None:
-        """Continue after the ``segments`` of an earlier run. With ``encoder`` continue the last one, else begin a new
-        one.
+        """Continue the journal of an earlier run, which has these ``segments``. With ``encoder`` append to the last
+        segment, else begin a new segment.
         """
         self.segments = segments
         self.leased_message = self.next_message + MESSAGE_LEASE
@@ -348,7 +351,7 @@ class Journal:
         segment = message.segment
         if type(segment) is not JournalSegment:
             if segment is ref:
-                message.segment = None  # recovery does not need the record of this message
+                message.segment = None  # settled before it was written: recovery does not need a record
                 if self.retention is not None and message.traits.retained:
                     self._retain(ref, reason)
             elif type(segment) is MessageReferences and (
@@ -422,7 +425,7 @@ class Journal:
             self.update(change)
             return
         if type(live) is not MessageReferences:
-            # for a `Reference` alone, the change would not be encoded
+            # a `Reference` cannot store the change until the message is written
             live = message.segment = MessageReferences([ref])
         live.changes.append(change)
 
@@ -440,7 +443,7 @@ class Journal:
             self.writer.require_end_of_turn()
 
     def bind(self, binding: Binding) -> None:
-        """Record a new or changed subject. Pages that name a subject repeat the binding while that is `unwritten`."""
+        """Record the binding of a new or changed subject. Pages repeat the binding while it is in `unwritten`."""
         if binding.segment is None:
             self.unwritten[binding.subject] = binding
         self.update(binding)
@@ -460,8 +463,8 @@ class Journal:
     def begin_transaction(self, size: int = 0) -> None:
         """Begin a transaction: the events until `commit` take effect together. Transactions nest.
 
-        A transaction with a ``size`` (bytes) may be merged with one that ended right before: the same batch writes
-        both, and neither is confirmed yet.
+        A transaction with a ``size`` (bytes) may be merged with the previous one if no event came between them: the
+        same batch writes both, and neither is confirmed yet.
         """
         if not self._depth:
             opened, pending = self.mark, self._pending
@@ -483,7 +486,9 @@ class Journal:
                 self.writer.require_end_of_turn()
 
     def transaction(self) -> int:
-        """Return the number of the open transaction, 0: none. Pages store it: their messages count after its commit."""
+        """Return the number of the open transaction, 0 without one. Pages store the number with each message: a message
+        counts only if its transaction was committed.
+        """
         if not self._depth:
             return 0
         if not self.mark.number:
@@ -496,7 +501,9 @@ class Journal:
         return self._depth > 0
 
     def pages_recovered(self, page: int) -> None:
-        """Report that the events include records of all pages up to ``page``. Settles incomplete transactions."""
+        """Report that all pages up to ``page`` have a record, written or queued. From now on, all transactions of
+        earlier runs count as complete.
+        """
         self._next_page = page + 1
         self.update(TRANSACTIONS_COMPLETE)
 
@@ -519,7 +526,7 @@ class Journal:
         self.update(RENEW_NUMBERS)
 
     def update(self, event: object) -> None:
-        """Queue an event, such as a changed `LiveRecord`. The end of the turn encodes events in the order of calls."""
+        """Queue an event, such as a changed `LiveRecord`. Events are encoded at the end of the turn, in order."""
         self._schedule_gather()
         self._pending.append(event)
 
@@ -537,7 +544,7 @@ class Journal:
                 if not self._gather_due:
                     return True
                 if self._depth:
-                    # an open transaction has more events, and a record must have whole transactions
+                    # the open transaction may get more events, and one record must contain the whole transaction
                     self._skipped = True
                     return False
                 self._gather_due = False
@@ -598,7 +605,7 @@ class Journal:
                 else:
                     batch.flush()
                     self._encode_other(event)
-            except Exception:  # so that a bug does not lose the other events
+            except Exception:  # a bug in one event must not lose the others
                 log.exception("journal record could not be encoded: %r", event)
         batch.flush()
         self.next_message = max(self.next_message, encoder.footer.greatest_number + 1)
@@ -644,8 +651,8 @@ class Journal:
                 return
             refs, retains = live.refs, self._retains(message)
             if live.logged is not None:
-                batch.flush()  # earlier events precede the new record
-                if not retains:  # this record has logged references, too: a later record settles them
+                batch.flush()  # earlier events must precede the new record
+                if not retains:  # keep settled references that were logged: a later record settles them
                     refs = [each for each in refs if each.state != GONE or each in live.logged]
             elif not retains:
                 refs = alive
@@ -692,7 +699,9 @@ class Journal:
             self._encode_numbers()
 
     def keep_live(self, record: LiveRecord) -> None:
-        """Add an encoded object to the live records of the newest segment, unless an older record still counts."""
+        """Add an encoded object to the live records of the newest segment, unless its records in an older segment are
+        still valid.
+        """
         newest = self.segments[-1]
         if record.whole and record.segment is not newest:
             self.forget(record)
@@ -701,7 +710,7 @@ class Journal:
             newest.live[record] = record
 
     def rewrite(self, key: int | LiveRecord, live: LiveMessage | LiveRecord) -> None:
-        """Write a live message or object to the newest segment. The caller has removed it from its segment."""
+        """Write a live message or object again, to the newest segment. The caller has removed it from the old one."""
         if isinstance(live, LiveRecord):
             live.segment = None
             live.encode_all(self._encoder)
@@ -750,7 +759,7 @@ class Journal:
     # ---- segments
 
     def _open_segment(self, previous: int = 0) -> None:
-        """``previous``: bytes of the previous segment without its footer; 0: unknown."""
+        """Begin a new segment. ``previous``: bytes of the previous segment without its footer; 0: unknown."""
         number = self.last_segment = self.last_segment + 1
         path = self.directory / f"{number:09d}.journal"
         self.segments.append(JournalSegment(number, path, self._open_stream(path)))
@@ -793,7 +802,7 @@ class Journal:
         self.on_roll()
 
     def drop_dead(self) -> None:
-        """Remove the oldest segments without live records, once the records that replaced their records are on disk."""
+        """Remove the oldest segments without live records, after newer records that replace theirs are on disk."""
         dead = []
         while len(self.segments) > 1 and not self.segments[0].live:
             dead.append(self.segments.pop(0))
@@ -806,7 +815,9 @@ class Journal:
             self.writer.after_next_batch(partial(segment.remove, self.writer, self.retention))
 
     def compact_step(self, items: int, size: int) -> int:
-        """Write up to ``items`` live records of the oldest segment again, about ``size`` bytes. Returns the bytes."""
+        """Write live records of the oldest segment again: at most ``items`` records, and about ``size`` bytes. Returns
+        the number of bytes written.
+        """
         if not self.gather():
             return 0
         if self._encoder.at >= self.file_size:

@@ -97,16 +97,16 @@ class PageColumns:
         self.numbers = array("Q")
         self.timestamps = array("Q")
         self.kinds = bytearray()
-        # index of the first message in a set of queues, and the packed ids of the queues
+        # for each run of messages in the same queues: index of the first message, packed ids of the queues
         self.memberships: list[tuple[int, bytes]] = []
-        # non-durable queues, whose messages do not outlive the broker
+        # numbers of the non-durable queues, whose messages do not outlive the broker
         self.passing: set[int] = set()
         self.soonest_expiry = 0
         self.soonest_due = 0
         self.greatest_transaction = 0
 
     def footer(self, address: int) -> Footer:
-        """Return the footer of the page with these messages."""
+        """Return the footer of a page with these messages. ``address``: number of the page's address."""
         numbers, timestamps = self.numbers, self.timestamps
         return Footer(
             self.starts,
@@ -160,7 +160,7 @@ class PageSummary:
 
     count: int
     kinds: bytes  # a kind for each message, or a single kind for all messages
-    members: dict[int, bytes | None]  # masks by queue, see `PageColumns.masks`; None for all messages
+    members: dict[int, bytes | None]  # mask by queue, see `PageColumns.masks`; None: it has all messages
     soonest_expiry: int
     soonest_due: int
     greatest_transaction: int
@@ -194,7 +194,9 @@ class PageSummary:
         return cls(count, of_all, members, expiry, due, transaction, least, greatest)
 
     def states(self, queue: int) -> bytearray:
-        """Return the states of a durable queue after a restart (`Cursor.states`): only its durable messages count."""
+        """Return the states of a page's positions in a durable queue after a restart (`Cursor.states`). The state is 0
+        for messages that are not durable or not in the queue.
+        """
         states, mask = self.kinds.translate(_STATES), self.members[queue]
         if len(states) == 1:
             states *= self.count
@@ -228,7 +230,7 @@ def unpack_bits(bits: bytes, count: int) -> bytes:
 
 
 def describe_loss(lost: Mapping[str, int] | None, *, more: bool = False) -> str:
-    """Describe lost messages by queue; None: unknown. ``more``: further messages may be lost."""
+    """Describe lost messages. ``lost``: number by queue; None: unknown. ``more``: further messages may be lost."""
     if lost is None:
         return "all, number unknown"
     each = ", ".join(f"{count} of queue {name}" for name, count in sorted(lost.items()))
@@ -247,8 +249,8 @@ _FRAME = PREFIX.size
 
 
 class Gap(NamedTuple):
-    """Unreadable bytes between two valid records. ``before``: number of messages before them, whose indexes are known.
-    ``keeps_place``: a message in the gap is lost, and has the index ``before``. ``sure``: the gap is one record.
+    """Unreadable bytes between two valid records. ``before``: number of messages before the gap. ``keeps_place``: a
+    message in the gap is lost, and keeps the index ``before``. ``sure``: whether the gap is exactly one record.
     """
 
     at: int
@@ -261,7 +263,7 @@ class Gap(NamedTuple):
 
 class PageScan(SegmentScan):
     """The messages in the bytes of a page, found without the footer. ``end``: end of the last valid record. ``tail``:
-    why the bytes after ``end`` are unreadable, empty without any. ``gaps``: unreadable bytes before ``end``.
+    why the bytes after ``end`` are unreadable, empty if there are none. ``gaps``: unreadable bytes before ``end``.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -273,7 +275,7 @@ class PageScan(SegmentScan):
         self.address = 0
         self.name: str | None = None  # name of the address
         self.queues: dict[int, str] = {}  # names of durable queues
-        # as in `Replay.bindings`, for addresses and queues that were new
+        # descriptions of addresses and queues that were new, by kind and number
         self.bindings: dict[tuple[int, int], dict[str, Any]] = {}
         self.gaps: list[Gap] = []
         self.tail = ""
@@ -302,7 +304,7 @@ class PageScan(SegmentScan):
         """Add a gap between two valid records. If the gap may have a message, an index is reserved for it."""
         begin = at + _FRAME
         length = PREFIX.unpack_from(self.data, at)[0]
-        # size that the damaged record itself states
+        # bytes of a message record by the lengths in this record, which may be damaged; -1: unknown
         message_length = -1
         if begin + MESSAGE.size <= len(self.data):
             message_length = StoredMessage(self.data, begin).size
@@ -316,7 +318,7 @@ class PageScan(SegmentScan):
             contents.starts.append(at)
             contents.numbers.append(contents.numbers[-1] if before else 0)
             contents.timestamps.append(contents.timestamps[-1] if before else 0)
-            contents.kinds.append(0)  # a message in no queue
+            contents.kinds.append(0)  # 0: an unreadable message, in no queue
             self._members(before, b"")
 
     def cut(self, gap: Gap) -> None:

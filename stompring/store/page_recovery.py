@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def _queues_in(scan: PageScan, gap: Gap) -> tuple[int, ...]:
-    """Return the queues of a durable message in a damaged record, as far as they are readable."""
+    """Return the ids of the queues in the damaged record of a durable message; empty if they are unreadable."""
     begin, data = gap.at + PREFIX.size, scan.data
     if gap.stop - begin < MESSAGE.size:
         return ()
@@ -52,12 +52,12 @@ def _queues_in(scan: PageScan, gap: Gap) -> tuple[int, ...]:
     return stored.queue_ids()
 
 
-#: Bytes at the beginning of a page: its header, the name of its address, and the description of a new address.
+#: Bytes to read at the beginning of a page, for its header, the name of its address, and the binding of a new address.
 FRONT_BYTES = 16_384
 
 
 class PageRecovery:
-    """The recovery of the pages at one start. The queues and addresses of the journal exist already."""
+    """The recovery of the pages at one start. The queues and addresses in the journal were restored before."""
 
     def __init__(self, paging: Paging, recovery: Recovery, broker: Broker) -> None:
         replay = recovery.replay
@@ -176,7 +176,9 @@ class PageRecovery:
             return PageScan(b"")
 
     def _name(self, directory: Path, files: list[tuple[int, Path]]) -> str:
-        """Return the name of an address: from its file, else from its pages, else from the journal by its number."""
+        """Return the name of a directory's address: from the file `ADDRESS_FILE`, else from a page, else from the
+        journal by the number in the name of the directory.
+        """
         try:
             name = self._files.read(directory / ADDRESS_FILE).decode("utf-8", "surrogateescape").strip()
         except OSError:
@@ -266,7 +268,7 @@ class PageRecovery:
     def _not_a_page(self, page: Page, fault: str, last: bool) -> None:
         path, writer = page.path, self._paging.writer
         begun = page.bytes < HEADER.size and MAGIC.startswith(self._files.read(path)[: len(MAGIC)])
-        nobodys = page.number in self._replay.removed_pages  # the broker has ended before it removed the file
+        nobodys = page.number in self._replay.removed_pages  # the broker ended before it deleted the file
         if begun and (nobodys or (last and page.number not in self._facts.ends)):
             log.warning("%s: removed incomplete page file", path)
             self._give_up(page.number, lambda: writer.run_task(lambda files: files.remove(path)))
@@ -280,8 +282,8 @@ class PageRecovery:
     def _give_up(self, number: int, call: Callable[[], None]) -> None:
         """Call ``call``, which removes or renames a page file, when the journal has no live record of the file.
 
-        It has none when the record of the removal is synced. A file without a record is removed at once, before
-        anything is written: the next start could not recognise it as one that was created at the very end.
+        If there is a record, ``call`` waits until the record of the removal is synced. Otherwise the page was created
+        just before a crash, and ``call`` runs before anything is written: the next start could not recognise that.
         """
         if number in self._replay.page_files:
             self._forget_file(number)
@@ -330,7 +332,7 @@ class PageRecovery:
         pages = page.pages
         pages.add(page)
         pages.bytes += page.bytes
-        removed = page.number in self._replay.removed_pages  # the broker has ended before it removed the file
+        removed = page.number in self._replay.removed_pages  # the broker ended before it deleted the file
         for number in () if removed else summary.members:
             states = summary.states(number)
             for first, length in self._facts.settled.get((number, page.number), ()):
@@ -395,7 +397,9 @@ class PageRecovery:
             self._recovery.adopt(ended, segment)
 
     def _lost_queue(self, page: Page, number: int) -> Queue | None:
-        """Return a queue whose definition the journal has lost or never had. None if it was deleted or has no name."""
+        """Restore a queue whose definition the journal has lost or never had. Returns None if the queue was deleted, or
+        its name is unknown.
+        """
         recovery = self._recovery
         scan = PageScan(self._files.read(page.path))
         for each, name in scan.queues.items():
@@ -413,7 +417,9 @@ class PageRecovery:
     # ---- pages without a footer
 
     def _repair(self, page: Page, file: PageFileRecord, scan: PageScan, last: bool) -> None:
-        """Continue with the readable messages of a page. ``file``: its record. ``last``: the page was being written."""
+        """Keep the readable messages of a page, and report the others. ``file``: record of the page file. ``last``:
+        whether the page is the last one of its address, which may end in an incomplete write.
+        """
         if last:
             self._cut(page, scan)
         page.starts, page.end = scan.contents.starts, scan.end
@@ -438,7 +444,7 @@ class PageRecovery:
             self._complete(page, scan)
 
     def _cut(self, page: Page, scan: PageScan) -> None:
-        """Drop everything from a gap on if no durable message follows: a crash has left the gap in unsynced bytes."""
+        """Drop the first gap without later durable messages, and all after it: a crash left it in unsynced bytes."""
         if not scan.gaps:
             return
         contents = scan.contents
@@ -464,7 +470,7 @@ class PageRecovery:
         return faults
 
     def _lost(self, page: Page, scan: PageScan) -> dict[str, int]:
-        """Return for each queue the number of unreadable messages that it had not settled, as far as it is known."""
+        """Return the number of unreadable messages that each queue had not settled, as far as the number is known."""
         lost: dict[str, int] = {}
         for gap in scan.gaps:
             if gap.keeps_place:
@@ -473,7 +479,7 @@ class PageRecovery:
         return lost
 
     def _lost_shares(self, page: Page, scan: PageScan, shares: Mapping[int, int]) -> dict[str, int]:
-        """Return the lost messages of each queue in a complete page: those neither settled nor readable."""
+        """Return for each queue the number of messages in a complete page that are neither settled nor readable."""
         summary, lost = scan.contents.summary(), {}
         for number, total in shares.items():
             queue = self._queues.get(number)
@@ -496,7 +502,7 @@ class PageRecovery:
             lost[queue.name] = lost.get(queue.name, 0) + 1
 
     def _forget_uncertain(self, page: Page, scan: PageScan, lost: dict[str, int]) -> None:
-        """Drop the messages after a gap of unknown length: in the journal they may have other indexes."""
+        """Drop messages after a gap with an unknown number of messages: in the journal they may have other indexes."""
         contents, known = scan.contents, self._facts.reach.get(page.number, 0)
         first = next((gap.before for gap in scan.gaps if not gap.sure), len(contents.kinds))
         if known <= first:

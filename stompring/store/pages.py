@@ -76,10 +76,10 @@ from .retention import PAGING, Retention
 from .segment import PAGE, ReadFile, pack_header, read_footer
 from .writer import AppendOnlyFile, Writer
 
-#: Bytes of a page that form a block, together with the rest of a message that begins in them.
+#: Size of a block of a page in bytes. A block also contains the rest of its last message.
 BLOCK_BYTES = 256 * 1024
 
-#: Bytes of Python's objects for one block.
+#: Estimated bytes of the Python objects of one block.
 OVERHEAD = 400
 
 _unpack = MESSAGE.unpack_from
@@ -89,7 +89,7 @@ _FRAME = PREFIX.size
 
 
 class Block:
-    """See `broker.ports.Block`."""
+    """A block of messages of a page, read from disk (`broker.ports.Block`)."""
 
     def __init__(
         self, page: Page, records: BlockRecords, address: Address, memo: TraitsCache, account: Account
@@ -160,12 +160,12 @@ CACHED_PAGE_STARTS = 16
 #: Key in `Page.pending_reads` for reads that wait for the page's record offsets.
 STARTS = -1
 
-#: Number of retries of a failed read, after which its messages count as lost; seconds between them.
+#: Number of retries of a failed read, and seconds between them. If all fail, the messages count as lost.
 RETRIES, RETRY_INTERVAL = 3, 1.0
 
 
 class PageReader:
-    """The reads of all pages of a broker."""
+    """Reads the pages of a broker."""
 
     def __init__(self, reader: Disk, files: Files, clock: Clock) -> None:
         self.account: Account | None = None  # memory account of blocks; None: the account of the address
@@ -181,8 +181,9 @@ class PageReader:
     # ---- blocks
 
     def fetch(self, page: Page, index: int, done: Done) -> None:
-        """Read the block that contains a position. Calls ``done`` later, never within this call; with None if
-        unreadable. Before that call, an unreadable position is reported, and settled as lost for all queues.
+        """Read the block that contains a position. Calls ``done`` with the block, or with None if it is unreadable,
+        always after `fetch` has returned. An unreadable position is reported, and settled as lost for all queues,
+        before ``done`` is called.
         """
         if page.gone or index in page.unreadable:
             if not page.gone:  # a queue may have returned an unreadable position from memory to disk
@@ -250,7 +251,7 @@ class PageReader:
         for index, done in page.pending_reads.pop(key, ()):
             if block is not None and index < block.stop and index not in page.unreadable:
                 done(block)
-            else:  # appended during the read, or unreadable; or only the record offsets were read
+            else:  # the position is unreadable or was appended during the read, or only record offsets were read
                 self.fetch(page, index, done)
 
     def _failed(self, page: Page, key: int, indexes: range, tries: int, fault: Exception) -> None:
@@ -355,7 +356,7 @@ class PendingUpdates:
     """Changes of one queue in one page that are encoded together."""
 
     def __init__(self) -> None:
-        # by reason (plus `WENT_OUT` if delivered without a record): positions, and spans (first, after the last)
+        # settled positions, and spans of them (first, after the last), by reason (plus `WENT_OUT`: unlogged delivery)
         self.settled: defaultdict[int, list[int]] = defaultdict(list)
         self.spans: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         #: Returned deliveries: index, deliveries, deliveries without a record yet, attempts, due time, time (epoch ms).
@@ -385,7 +386,7 @@ class QueuePageState(LiveRecord):
         self.loaded = 0
         self.timed = 0
         self.levels = [0] * 10  # number of waiting positions by priority
-        # shared by all states while empty, see `set_counts` and `set_due`
+        # all page states share the empty dicts, see `set_counts` and `set_due`
         self.counts = _NO_COUNTS  # by index: deliveries and attempts, if not 0
         self.dues = _NO_DUES  # by index: due times of returned deliveries
         self.listed = False  # whether this state is in `Cursor._expanded`
@@ -412,7 +413,7 @@ class QueuePageState(LiveRecord):
         self.counts[index] = (deliveries, attempts)
 
     def set_due(self, index: int, due: int) -> None:
-        """Set the due time of a position. It stays while the message is in memory, because compaction may repeat it."""
+        """Set the due time of a position. While the message is in memory the time stays: compaction may repeat it."""
         if self.dues is _NO_DUES:
             self.dues = {}
         self.dues[index] = due
@@ -424,7 +425,7 @@ class QueuePageState(LiveRecord):
             self.states = bytearray()
 
     def expand_states(self) -> bytearray:
-        """Return the states, for reading and writing."""
+        """Return the uncompressed states, which the caller may change."""
         packed = self._packed
         if packed:
             self._packed = b""
@@ -459,7 +460,7 @@ class QueuePageState(LiveRecord):
     # ---- records for the journal
 
     def pending_updates(self) -> PendingUpdates:
-        """Return the updates to extend. They are new after the beginning or end of a transaction."""
+        """Return the object to which the caller adds changes: a new one after the beginning or end of a transaction."""
         log = self.cursor.pages.log
         updates = self.updates
         if updates is None or self.mark is not log.mark:
@@ -470,7 +471,7 @@ class QueuePageState(LiveRecord):
         return updates
 
     def logged_updates(self) -> PendingUpdates:
-        """Return the updates to extend for retained messages that do not survive a restart."""
+        """Return the object to which the caller adds changes of retained messages that do not survive a restart."""
         updates = self.logged
         if updates is None:
             updates = self.logged = PendingUpdates()
@@ -527,7 +528,7 @@ class QueuePageState(LiveRecord):
 def by_consumer(
     encoder: RecordEncoder, positions: list[int], takers: dict[int, str]
 ) -> Iterable[tuple[int, list[int]]]:
-    """Group positions by the consumer that took them. Returns pairs of consumer number (0: unknown) and positions."""
+    """Group positions by the consumer that acknowledged them: pairs of consumer number (0: unknown) and positions."""
     if not takers:
         return ((0, positions),)
     found: dict[int, list[int]] = {}
@@ -542,20 +543,23 @@ def pack_spans(spans: Iterable[tuple[int, int]]) -> bytes:
     return b"".join([RUN.pack(start, stop - start) for start, stop in spans])
 
 
-#: Number of complete pages whose states a cursor keeps uncompressed, without those that have loaded messages.
+#: Number of complete pages without loaded messages whose states a cursor keeps uncompressed.
 EXPANDED_STATES = 2
 
 NEVER_DELIVERED = (0, 0)
 
 
 class Cursor:
-    """See `broker.ports.Cursor`. ``_order``: states of pages with unsettled messages, by page number."""
+    """The progress of one queue through the pages of one address (`broker.ports.Cursor`). ``_order``: states of pages
+    with unsettled messages, by page number.
+    """
 
     def __init__(self, pages: Pages, queue: Queue) -> None:
         self.pages = pages
         self.queue = queue
         self.durable = queue.durable and not queue.attributes.temporary
-        #: Whether to record consumers that acknowledge, and changes of retained messages that do not survive a restart.
+        #: Whether to record the consumer of each acknowledgement, and changes of retained messages that are lost at a
+        #: restart.
         self.retaining = pages.log.retention is not None
         self.remaining = 0
         self.waiting = 0
@@ -747,7 +751,9 @@ class Cursor:
         self._settled(page_state, 1)
 
     def _settled(self, page_state: QueuePageState, number: int) -> None:
-        """Count settled positions. Drops a state without unsettled positions; may compress one without loaded ones."""
+        """Count settled positions. Drops the page state if all its positions are settled. May compress it if none of
+        its positions is loaded.
+        """
         self.remaining -= number
         page_state.remaining = left = page_state.remaining - number
         if not left:
@@ -776,7 +782,7 @@ class Cursor:
         self._settled(page_state, number)
 
     def purge(self, reason: Reason) -> Iterator[int]:
-        """See `broker.ports.Cursor.purge`. Messages appended meanwhile stay."""
+        """Settle the messages on disk, page by page (`broker.ports.Cursor.purge`). Messages appended meanwhile stay."""
         for page_state in self._order[::-1]:
             if page_state.remaining and self.page_states.get(page_state.page) is page_state:
                 self._count(page_state, -1)
@@ -786,7 +792,7 @@ class Cursor:
                 yield settled
 
     def lose(self, page: Page, indexes: Sequence[int]) -> int:
-        """Kill those of the unreadable positions that are not in memory. Returns their number."""
+        """Settle unreadable positions that are not in memory as killed. Returns the number of settled positions."""
         states = self._states(page)
         count = len(states)
         lost = [index for index in indexes if index < count and states[index] not in (0, LOADED)]
@@ -813,7 +819,7 @@ class Cursor:
         return page_state
 
     def adopt(self, page_state: QueuePageState) -> None:
-        """Add a page state that recovery has restored. Recovery adds them in ascending order of pages."""
+        """Add a page state that recovery has restored. The page must have a higher number than earlier ones."""
         self.page_states[page_state.page] = page_state
         page_state.page.page_states[page_state] = None
         if page_state.remaining:
@@ -841,7 +847,7 @@ class Cursor:
         return states
 
     def keep_expanded(self, page_state: QueuePageState) -> None:
-        """Mark a page state as recently used. Compress the least recently used one beyond `EXPANDED_STATES`."""
+        """Keep a page state uncompressed. If more than `EXPANDED_STATES` are, compress the one expanded first."""
         if page_state.loaded or page_state.listed or page_state.page.contents is not None:
             return
         page_state.listed = True
@@ -873,8 +879,8 @@ class QueueRemoved(LiveRecord):
 class PageFileRecord(LiveRecord):
     """The record of a page file in the journal.
 
-    ``shares``: by queue number, how many durable messages of the page entered each durable queue; None until the page
-    is complete. ``messages``: number of all messages of a complete page.
+    ``shares``: number of the page's durable messages that entered each durable queue, by queue number; None until the
+    page is complete. ``messages``: number of all messages of a complete page.
     """
 
     def __init__(self, log: Journal, address: int, number: int) -> None:
@@ -896,11 +902,11 @@ class PageFileRecord(LiveRecord):
         encoder.add(head + b"".join([PAGE_SHARE.pack(*share) for share in shares.items()]))
 
 
-#: Minimum number of cached messages of a page at which those that no queue holds are removed.
+#: Minimum number of cached messages of a page at which messages that no queue holds are removed from the cache.
 SHARED_AT_LEAST = 64
 
 
-@mypyc_attr(native_class=False)  # for weak references
+@mypyc_attr(native_class=False)  # `Page.blocks` has weak references to the objects
 @dataclass(eq=False)
 class BlockRecords:
     """The bytes of a block's records, and the offsets of their payloads. ``first``: index of the first message."""
@@ -927,7 +933,7 @@ class Page:
         self.bytes = 0  # bytes of the file, including a footer of an earlier run
         self.soonest_expiry = 0
         self.soonest_due = 0
-        self.contents: PageColumns | None = None  # only while the page is appended to
+        self.contents: PageColumns | None = None  # None when the page gets no more messages
         self.starts: array[int] | None = None
         self.stream: AppendOnlyFile | None = None  # None for a page of an earlier run
         self.sealed = False  # whether the file has a footer to read `starts` from
@@ -936,21 +942,22 @@ class Page:
         self.retains = False
         self.unreadable: set[int] = set()
         self.damage: str | None = None  # reason for which the file will be set aside instead of deleted
-        self.page_states: dict[QueuePageState, None] = {}  # a set in order: a deleted queue removes its state
+        self.page_states: dict[QueuePageState, None] = {}  # an ordered set
         self.ended: list[QueueRemoved] = []  # records of deleted queues
         self.file: PageFileRecord | None = None  # the journal's record of the page file
         self.left = 0
         self.plan: AppendPlan | None = None  # plan of the last message
         self.names: set[int] = set()  # numbers of the queues that have a NAME record in the page
-        #: Records by block, while a `Block` refers to them.
+        #: Records by number of the block, as long as a `Block` refers to the records.
         self.blocks: WeakValueDictionary[int, BlockRecords] = WeakValueDictionary()
         self.shared: dict[int, Message] = {}  # by index: messages that several queues may hold
         self._most_shared = SHARED_AT_LEAST
-        #: By block, positions that wait for it, and their callbacks. By `STARTS`, positions that wait for ``starts``.
+        #: Positions that wait for a block, and their callbacks, by number of the block. By `STARTS`: positions that
+        #: wait for ``starts``.
         self.pending_reads: dict[int, list[tuple[int, Done]]] = {}
 
     def keeps(self, index: int) -> bool:
-        """Return whether the message at a position is durable: the journal may have records about durable messages."""
+        """Return whether the message at a position may be durable, so that the journal must record its settlement."""
         return self.contents is None or self.contents.kinds[index] & DURABLE_BIT != 0
 
     def share(self, index: int, message: Message) -> None:
@@ -965,21 +972,21 @@ class Page:
 class AppendPlan:
     """The cursors and the encoded ids of a set of queues, prepared for messages to exactly these queues.
 
-    ``page_states``: their states in ``page``; for another page they are prepared again. ``rest``: bytes between the
-    prologue and the tail in records of messages with ``traits``.
+    ``page_states``: the states of these queues in ``page``; the plan is prepared again for another page. ``rest``: the
+    encoded bytes between prologue and tail of the record of a message with ``traits``.
     """
 
     def __init__(self, cursors: list[Cursor], sync: bool) -> None:
         self.cursors = cursors
         self.ids = b"".join([cursor.queue.number.to_bytes(4, "little") for cursor in cursors])
-        self.wants_sync = sync and any(cursor.durable for cursor in cursors)  # sync durable messages
+        self.wants_sync = sync and any(cursor.durable for cursor in cursors)  # for durable messages
         self.page: Page | None = None
         self.page_states: list[QueuePageState] = []
         self.traits: Traits | None = None
         self.rest = b""
 
     def describe(self, traits: Traits) -> None:
-        """Prepare for messages with other traits."""
+        """Prepare the plan for messages with these traits."""
         self.traits = traits
         self.rest = self.ids + (traits.record or encode_traits(traits))[2:]
 
@@ -1052,7 +1059,9 @@ class Pages:
 
     @property
     def messages(self) -> int:
-        """Unsettled messages of the queue that has the most: Artemis compares them with ``page-limit-messages``."""
+        """Number of unsettled messages of the queue that has the most. Artemis compares this number with
+        ``page-limit-messages``.
+        """
         return max([cursor.remaining for cursor in self.cursors.values()], default=0)
 
     def in_order(self) -> Sequence[Page]:
@@ -1155,7 +1164,7 @@ class Pages:
         if message.expires or not self.paging.gathering or queue.ring_size >= 0:
             return False
         if queue.dispatcher.blocks & LAST_VALUE:
-            return False  # a paged message replaces the former one of its key
+            return False  # the message replaces the former message with the same key
         if queue.ready and queue.dispatcher.selector_lists:
             return False  # this message may be the first that matches the selector of a ready consumer
         cursor = self.cursors.get(queue)
@@ -1332,7 +1341,7 @@ class Pages:
         self.paging.remove(page)
 
     def close(self) -> None:
-        """Retire all pages: no message is unsettled."""
+        """Retire all pages, which have no unsettled message."""
         self._last = None
         for page in list(self._pages):
             self.retire(page)
@@ -1341,7 +1350,7 @@ class Pages:
     # ---- reading
 
     def lose(self, page: Page, indexes: Iterable[int], reason: str) -> None:
-        """Settle unreadable positions as lost. Reports each damaged file once."""
+        """Settle unreadable positions as lost. Reports lost messages, and a damaged file the first time."""
         first_time, page.damage = page.damage is None, page.damage or reason
         indexes = sorted(indexes)
         page.unreadable.update(indexes)
@@ -1361,7 +1370,7 @@ def seal_page(page: Page, contents: PageColumns, address: int) -> None:
     shares: dict[int, int] = {}
 
     def ending(read: ReadFile, size: int) -> bytes:
-        # counted in the disk thread, because there may be many queues
+        # this takes time for many queues: count in the disk thread
         shares.update(contents.summary().durable_counts())
         return contents.footer(address).ending_of(read, size)
 
@@ -1371,7 +1380,7 @@ def seal_page(page: Page, contents: PageColumns, address: int) -> None:
         if file is not None and not file.gone:
             file.messages, file.shares = len(contents.kinds), shares
             paging.log.update(file)
-        stream.seal = None  # the seal refers to the contents of the page
+        stream.seal = None  # frees the contents of the page, to which the seal refers
         if not page.gone and page.damage is None:
             page.sealed = True
             paging.reads.know_starts(page, contents.starts)
@@ -1481,7 +1490,7 @@ class Paging:
             for record in (*page.page_states, *page.ended):
                 record.gone = True
                 self.log.forget(record)
-            page.page_states, page.ended = {}, []  # both refer to the page
+            page.page_states, page.ended = {}, []  # break the cycles: both refer to the page
 
         self.reads.forget(page)
         if page.file is not None:

@@ -257,11 +257,11 @@ NAME = Struct("<BBHI")
 #: address: that the queue is bound to
 QUEUE_ADDRESS = Struct("<BBHII")
 
-FOR_READERS, FOR_RESTARTS = 1, 2  # ``scope`` of SCOPED: the readers
-ADDRESS, QUEUE, NOTE = 1, 2, 3  # ``what`` of BINDING; the first two of NAME too
-CONSUMER = 4  # ``what`` of NAME only: its numbers are valid in one segment
-BOUND, UNBOUND = 0, 1  # ``operation`` of a BINDING
-BEGUN, COMPLETE, REMOVED = 0, 1, 2  # ``operation`` of a PAGE_FILE
+FOR_READERS, FOR_RESTARTS = 1, 2  # values of ``scope`` in SCOPED
+ADDRESS, QUEUE, NOTE = 1, 2, 3  # values of ``what`` in BINDING; NAME has the first two, too
+CONSUMER = 4  # a value of ``what`` in NAME: the number of a consumer is valid in one segment
+BOUND, UNBOUND = 0, 1  # values of ``operation`` in BINDING
+BEGUN, COMPLETE, REMOVED = 0, 1, 2  # values of ``operation`` in PAGE_FILE
 
 #: Flags of a message.
 DURABLE, GROUP_END = 1, 8
@@ -270,11 +270,12 @@ COPY = 16
 #: Flags of a copy that the broker made: for a dead-letter address, for an expiry address; both flags: for a policy.
 DEAD_LETTER, EXPIRED = Transfer.DEAD_LETTER << 5, Transfer.EXPIRED << 5
 TRANSFERRED = DEAD_LETTER | EXPIRED
-#: Added to the reason in PAGE_SETTLED: no record has the delivery of these messages.
+#: Added to the reason in PAGE_SETTLED if no other record has the delivery of the settled messages.
 WENT_OUT = 128
 #: In the flags of MESSAGE: the traits part ends with a byte that names the queues that retain the message.
 RETAIN = 128
-#: Values of that byte: all queues, no queue. Without the byte, ``retain`` is DURABLE.
+#: Values of the byte that `RETAIN` announces: all queues retain the message, or none. Without this byte, durable queues
+#: retain the message if it is durable.
 RETAINED_EVERYWHERE, RETAINED_NOWHERE = 1, 2
 _RETAIN_BYTES = {EVERYWHERE: RETAINED_EVERYWHERE, NOWHERE: RETAINED_NOWHERE}
 _RETAINED = {RETAINED_EVERYWHERE: EVERYWHERE, RETAINED_NOWHERE: NOWHERE}
@@ -290,14 +291,14 @@ _pack_prefix = PREFIX.pack
 
 
 def framed(payload: bytes) -> bytes:
-    """Return the record with this payload, in the form that segments have."""
+    """Return the whole record with this payload: length and CRC-32 of the payload, then the payload."""
     return _pack_prefix(len(payload), crc32(payload)) + payload
 
 
 def encode_traits(traits: Traits) -> bytes:
     """Encode flags and priority, then the traits part of a message record. Cached in ``traits.record``."""
     like = traits.like
-    if like is not None:  # another block, but the same record after its length
+    if like is not None:  # the records of both traits differ only in the length of the block
         known = like.record or encode_traits(like)
         traits.record = record = known[:2] + _LENGTH.pack(len(traits.block)) + known[2 + _LENGTH.size :]
         return record
@@ -322,8 +323,8 @@ def encode_traits(traits: Traits) -> bytes:
 def message_head(
     message: Message, address: int, queues: bytes, due: int = 0, deliveries: int = 0, transaction: int = 0
 ) -> bytes:
-    """Encode the payload of a message record without its end, which is the message's tail. ``queues``: ids of its
-    queues, u32 each. ``deliveries``: number of deliveries to each of these queues.
+    """Encode the payload of a message record without its end, which is the message's tail. ``queues``: ids of the
+    message's queues, u32 each. ``deliveries``: number of deliveries in each of these queues.
     """
     traits = message.traits
     record = traits.record or encode_traits(traits)
@@ -361,7 +362,8 @@ def message_records(
 ) -> list[bytes]:
     """Encode whole records of messages with these traits and without deliveries.
 
-    ``rest``: ids of their ``queues`` queues, then the traits part, which many messages share.
+    ``rest``: bytes that all records share: the ids of the messages' queues (``queues``: number of ids), then the traits
+    part.
     """
     record = traits.record
     assert record is not None
@@ -405,9 +407,9 @@ class TraitsCache:
         self._part = self._block = b""
 
     def recall(self, flags: int, priority: int, part: bytes, tail: bytes, head: int) -> Traits:
-        """Return the traits for the traits part of a record and a tail whose head has ``head`` bytes.
+        """Return the traits of a message. ``part``: traits part of its record. ``head``: bytes of the head in ``tail``.
 
-        Fastest if the previous call had the same headers.
+        Fastest if the message of the previous call had the same headers.
         """
         traits = self._traits
         if (
@@ -497,7 +499,7 @@ class StoredMessage:
         return memo.recall(self.flags & ~COPY, self.priority, part, tail, self.head), tail
 
     def restore(self, address: AddressBase, memo: TraitsCache) -> Message:
-        """Return the message itself."""
+        """Return the message as an object of the broker."""
         traits, tail = self.contents(memo)
         return RecoveredMessage(
             self.number, address, traits, tail, self.head, self.timestamp, self.expires, address
@@ -505,7 +507,7 @@ class StoredMessage:
 
 
 def pack_name(what: int, number: int, name: str, passing: bool = False) -> bytes:
-    """Return the payload of a NAME record. ``passing``: of a queue that is not durable, in a page."""
+    """Return the payload of a NAME record. ``passing``: whether the record names a non-durable queue in a page."""
     return NAME.pack(Kind.NAME, what, passing, number) + name.encode("utf-8", "surrogateescape")
 
 
@@ -523,10 +525,8 @@ def pack_binding(what: int, number: int, value: Mapping[str, Any] | None) -> byt
 
 
 def unpack_binding(payload: bytes) -> tuple[int, int, dict[str, Any] | None]:
-    """Return ``what`` (ADDRESS, QUEUE, NOTE), number and description of a BINDING; the description of a deleted one is
-    None.
-
-    Raises `ValueError` and `struct.error`.
+    """Return ``what`` (ADDRESS, QUEUE, NOTE), number and description in a BINDING record. The description is None if
+    the subject was deleted. Raises `ValueError` and `struct.error`.
     """
     _, what, operation, _, number = BINDING.unpack_from(payload)
     if operation != BOUND:
@@ -599,7 +599,7 @@ _unpack = LENGTHS.unpack_from
 #: Minimum bytes of the payload of a message record.
 LEAST_MESSAGE = MESSAGE.size + TRAITS.size + 2
 
-#: Maximum ids of queues and addresses, and maximum numbers of messages and transactions. All of them start at 1.
+#: Greatest id of a queue or address, and greatest message or transaction number. Ids and numbers start at 1.
 GREATEST_ID, GREATEST_NUMBER = 0xFFFF_0000, 1 << 62
 
 

@@ -44,7 +44,7 @@ SEARCH_BYTES = 256 * 1024
 
 
 def _has_records(data: bytes, at: int) -> bool:
-    """Return whether a whole record begins after ``at``. If so, the fault is damage, not an incomplete write."""
+    """Return whether a whole record begins after the fault at ``at``. If so, it is damage, not an incomplete write."""
     for start in range(at + 1, min(len(data) - 8, at + SEARCH_BYTES)):
         length = int.from_bytes(data[start : start + 4], "little")
         if (
@@ -62,7 +62,7 @@ PROGRESS_INTERVAL = 2000
 #: Messages restored between two progress reports.
 LOADED_AT_ONCE = 10_000
 
-#: Number of messages whose references are created together when one is needed: less than a millisecond of work.
+#: Maximum number of messages in a `StoredRun`: their references are created together, in less than a millisecond.
 RUN_LENGTH = 256
 
 _ID = Struct("<I")
@@ -70,7 +70,7 @@ _ID = Struct("<I")
 
 @dataclass(eq=False)
 class StoredRun:
-    """Messages of one segment for one queue, ascending by number. Their objects are created when one is needed."""
+    """Messages of one segment for one queue, ascending by number. All objects are created when one is needed."""
 
     _data: bytes
     _begins: array[int]
@@ -80,7 +80,9 @@ class StoredRun:
     _memo: TraitsCache
 
     def references(self, run: ReferenceRun) -> list[Reference]:
-        """Create the references of a run, each in its segment. The caller has counted their memory already."""
+        """Create the references of a run, and add them to the live messages of the segment. Their memory was counted
+        before.
+        """
         queue, address, segment, memo = self._queue, self._address, self._segment, self._memo
         data, live, unpack = self._data, segment.live, MESSAGE.unpack_from
         refs = []
@@ -89,7 +91,7 @@ class StoredRun:
             (_, flags, priority, deliveries, _, number, timestamp, expires, _, _,
              head, body, _, traits_length) = unpack(data, at)
             # fmt: on
-            start = at + MESSAGE.size + 4  # 4 bytes: one queue
+            start = at + MESSAGE.size + 4  # 4 bytes: the id of the only queue
             tail_at = start + traits_length
             tail = data[tail_at : tail_at + head + body + 2]
             traits = memo.recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
@@ -189,13 +191,13 @@ class MessageLoader:
         self._flush(columns, segment)
 
     def _batch_for(self, kind: MessageKind | None) -> Batch | None:
-        """Return the batch for messages of a kind, None if such messages need references at once."""
+        """Return the batch for messages of a kind, None if recovery must create references for them immediately."""
         if kind is None or kind.grouped:
             return None
         queue = self._queues.get(kind.queue)
         if queue is None or kind.address not in self._addresses:
             return None
-        # whether the queue needs only number, priority and size of a restored message
+        # such a queue needs more of a restored message than number, priority and size
         if type(queue) is not Queue or queue.non_destructive or queue.ring_size >= 0 or queue.hooks.enqueued:
             return None
         return self._batches.setdefault((queue, kind.priority), Batch(queue, kind.priority))
@@ -255,7 +257,9 @@ class MessageLoader:
 
 
 class Recovery:
-    """The recovery of one start. ``messages``: messages restored. ``lost_bytes``: unreadable bytes."""
+    """The recovery of one start. ``messages``: number of restored messages. ``lost_bytes``: number of unreadable bytes
+    in the journal.
+    """
 
     def __init__(self, journal: Journal, bindings: Bindings, broker: Broker) -> None:
         self.journal = journal
@@ -364,13 +368,13 @@ class Recovery:
         log.warning("%s: ignored incomplete segment", last.path)
         if not short:
             self._files.rename(last.path, free_name(self._files, last.path, DAMAGED))
-        elif not others or not others[-1].sealed:  # else the next segment overwrites the file
+        elif not others or not others[-1].sealed:  # after a sealed segment, the next one overwrites the file
             self._files.remove(last.path)
         return others
 
     def _repair_segment(self, read: ReadSegment, after: ReadSegment | None) -> None:
-        """Repair a segment. It keeps its ``faults`` if it must be set aside once its records are rewritten. Raises
-        `StoreError` if a newer version wrote it, `OSError`.
+        """Repair a segment: truncate it, or leave its ``faults`` if it must be set aside once its records are
+        rewritten. ``after``: the next segment. Raises `StoreError` if a newer version wrote the segment, `OSError`.
         """
         if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
             read.faults.append(Fault(read.size, "footer missing; trailing records may be lost"))
@@ -398,7 +402,7 @@ class Recovery:
     def _cut(self, read: ReadSegment, fault: Fault) -> None:
         """Truncate the newest segment at a fault: an incomplete write, or damage.
 
-        Without a footer no record can be found behind damage: bytes that look like one may be part of a message.
+        Without a footer no record can be found after damage: bytes that look like a record may be part of a message.
         """
         data = self._files.read(read.path)
         lost = len(data) - read.good
@@ -417,7 +421,7 @@ class Recovery:
         read.faults = []
 
     def _set_misplaced_aside(self) -> None:
-        """Set segments aside that do not match their names. Raises `StoreError` if all are of another directory."""
+        """Rename segments that do not match their names. Raises `StoreError` if all are of another data directory."""
         replay = self.replay
         foreign = [read for read, _ in replay.misplaced if read.header.directory != replay.identity]
         if foreign and not any(read.header.directory == replay.identity for read in replay.segments):
@@ -447,8 +451,8 @@ class Recovery:
     def queue_of(self, number: int, address: Address, *, wanted: bool = False) -> Queue | None:
         """Return the queue with this number in a message of ``address``, None if it was deleted.
 
-        If parts of the journal are lost, the definition of the queue may be lost, too: it is then recreated with its
-        name from other records, so that its messages are not lost. ``wanted``: the queue was not deleted.
+        If parts of the journal are lost, the definition of the queue may be lost, too: the queue is then recreated with
+        its name from other records, so that its messages are not lost. ``wanted``: recreate it even without known loss.
         """
         queue = self.queues.get(number)
         if queue is None and (wanted or self.damaged) and (QUEUE, number) not in self.replay.ended:
@@ -562,7 +566,7 @@ class Recovery:
 
     def _restore_ids(self) -> None:
         persist, journal = self._broker.configuration.persist_id_cache, self.journal
-        while self.replay.duplicate_ids:  # removes one by one, to free memory
+        while self.replay.duplicate_ids:  # frees the ids of each address after their restore
             number, found = self.replay.duplicate_ids.popitem()
             address = self.addresses.get(number)
             if address is not None and not address.deleted:
@@ -583,7 +587,7 @@ class Recovery:
         broker.next_queue_number = count(journal.next_queue).__next__
 
     def adopt(self, repaired: LiveRecord, read: ReadSegment) -> None:
-        """Record that the oldest valid record of ``repaired`` is in a segment that was read."""
+        """Add ``repaired`` to the live records of the segment that has its oldest valid record."""
         segment = repaired.segment = self.segments[read.number]
         segment.live[repaired] = repaired
 

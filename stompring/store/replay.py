@@ -3,8 +3,8 @@
 Replay changes nothing, neither on disk nor in a broker: `recovery` rebuilds a broker from it, and commands print it.
 
 `MessageIndex` has the location of message records by number. Most records have ascending numbers and one queue, and are
-neither scheduled nor expiring. A segment has four numbers in columns for each of these, and no object; their common
-fields are a `MessageKind`. Other records have an entry each.
+neither scheduled nor expiring. `SegmentMessages` stores such a record as four numbers in columns, without an object of
+its own; a `MessageKind` has the fields that many records share. Each other record has an entry in a dictionary.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ from .record import (
 )
 from .segment import FORMAT, JOURNAL, NO_IDENTITY, Fault, Header, SegmentScan
 
-#: Front of a message record, as far as most messages of a queue share it: from the kind to the address; the number;
-#: from expiry to transaction; bytes of head and body; from the number of queues to the first queue.
+#: Fields at the front of a message record: all from the kind to the address; the number; all from expiry to
+#: transaction; bytes of the head; bytes of the body; all from the number of queues to the first queue.
 _FRONT = Struct("<8sQ8x24sII12s")
 _unpack = _FRONT.unpack_from
 #: Number of queues, bytes of traits, and the first queue.
@@ -72,7 +72,7 @@ _PART_AT = MESSAGE.size + 4
 
 #: In `SegmentMessages.kinds_of`: the message is settled, or has a newer record elsewhere.
 GONE = 0
-#: Maximum number of kinds in one segment; messages of further kinds have an entry each.
+#: Maximum number of kinds in one segment; each message of a further kind has an entry in ``MessageIndex.others``.
 MAX_KINDS = 10_000
 
 #: Location of a message record: its segment, the bytes of the segment, and the offset of the record in them.
@@ -111,7 +111,9 @@ class SegmentMessages:
         self._found = -1
 
     def add(self, begin: int, end: int, greatest: int) -> int:
-        """Add a record if it fits the columns, and its number is above ``greatest``. Returns its number, else -1."""
+        """Add a message record if the columns can describe it, and its number is above ``greatest``. Returns the number
+        of the message, -1 if the record was not added.
+        """
         data = self.data
         if end - begin < LEAST_MESSAGE:
             return -1
@@ -253,8 +255,8 @@ _QUEUES_AT = MESSAGE.size - 8
 
 @dataclass(slots=True)
 class ReadSegment:
-    """A segment that was read. ``good``: end of the last record before the first fault. ``size`` is without the
-    ``zeros`` that prefill the end of the file.
+    """A segment that was read. ``good``: end of the last record before the first fault. ``size``: bytes of the file
+    without the zeros that prefill its end. ``zeros``: number of these zeros.
     """
 
     number: int
@@ -310,10 +312,10 @@ class ReplayedPageFile(NamedTuple):
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # subclasses read a journal without a broker
 class Replay:
-    """The journal of a data directory, after `read`."""
+    """The contents of a journal. `read` reads them."""
 
     def __init__(self, files: Files, directory: Path, identity: bytes = NO_IDENTITY) -> None:
-        """``identity``: of the data directory. Segments of another directory are not read."""
+        """``identity``: identity of the data directory. Segments with another identity are not read."""
         self._files = files
         self.directory = directory
         self.identity = identity
@@ -322,15 +324,15 @@ class Replay:
         self.page_files: dict[int, ReplayedPageFile] = {}
         self.removed_pages: set[int] = set()
         self.next_page = 0  # above the numbers of all pages that records name
-        self.lists_pages = False  # whether `page_files` had all page files at the last write of the journal
-        self.oldest_segment = 0  # 0: unknown
+        self.lists_pages = False  # whether each page file had a record at the last write of the journal
+        self.oldest_segment = 0  # number of the oldest segment that is needed; 0: unknown
         self.segments: list[ReadSegment] = []
         self.messages = MessageIndex()
         self._greatest = 0  # highest number in the segments of `messages`
-        # by message: queues that have settled it, while other queues still hold it
+        # queues that have settled a message, by its number, while other queues still hold the message
         self.gone: dict[int, set[int]] = {}
         self.states: dict[int, dict[int, MessageState]] = {}  # state by message and queue
-        self.went_out: dict[int, dict[int, int]] = {}  # by message and queue: deliveries since the last state
+        self.went_out: dict[int, dict[int, int]] = {}  # deliveries since the last state, by message and queue
         self.names: dict[tuple[int, int], str] = {}
         self.ended: set[tuple[int, int]] = set()  # deleted addresses, queues and values
         self.bindings: dict[tuple[int, int], tuple[ReadSegment, dict[str, Any]]] = {}
@@ -361,7 +363,9 @@ class Replay:
         }
 
     def read(self, progress: Callable[[int, int], object] = lambda done, total: None) -> None:
-        """Read all segments. ``progress`` gets the bytes read and the total. Raises `OSError`, `StoreError`."""
+        """Read all segments. Calls ``progress`` with the number of bytes read and in total. Raises `OSError`,
+        `StoreError`.
+        """
         found = sorted(
             (int(match[1]), self.directory / match[0])
             for name in self._files.names(self.directory)
@@ -491,7 +495,7 @@ class Replay:
         _, _, _, queue, number, deliveries, attempts, due, _ = STATE.unpack_from(payload)
         if number in self.messages:
             recurrence = payload[STATE.size :]
-            unpack_recurrence(recurrence)  # detects a malformed recurrence now
+            unpack_recurrence(recurrence)  # raises `ValueError` now if the recurrence is malformed
             state = MessageState(deliveries, attempts, due, recurrence)
             self.states.setdefault(number, {})[queue] = state
             self.went_out.get(number, {}).pop(queue, None)
@@ -572,7 +576,7 @@ class Replay:
         _, what, _, number = NAME.unpack_from(payload)
         if number > GREATEST_ID:
             raise ValueError
-        if what == CONSUMER:  # only records in the same segment refer to it
+        if what == CONSUMER:  # only records in the same segment refer to the number of a consumer
             self._segment.consumers = max(self._segment.consumers, number)
             return
         self.names[what, number] = payload[NAME.size :].decode()
@@ -580,7 +584,9 @@ class Replay:
             self.next_queue = max(self.next_queue, number + 1)
 
     def _queue_address(self, payload: bytes) -> None:
-        """Only check the record: readers of a single segment use it. BINDING has the addresses of durable queues."""
+        """Check the record, and ignore it: only readers of a single segment use it. Replay has the addresses of durable
+        queues from BINDING records.
+        """
         QUEUE_ADDRESS.unpack_from(payload)
 
     def _retained(self, payload: bytes) -> None:
@@ -603,7 +609,7 @@ class Replay:
         return state._replace(deliveries=state.deliveries + went_out) if went_out else state
 
     def may_have_page(self, number: int) -> bool:
-        """Return whether a page with this number may exist. Only a page created at the very end may lack a record."""
+        """Return whether a page with this number may exist. Only a page that was created last may lack a record."""
         if not self.lists_pages or number in self.page_files or number in self.removed_pages:
             return True
         return number >= self.next_page
@@ -620,8 +626,8 @@ class Replay:
     ) -> str:
         """Return why a file cannot be page ``number`` of the address ``expected``, empty if it can.
 
-        ``found`` returns the name of the address in the file; called if its address number is not that of the
-        directory. ``twice``: another file has the same number. ``sure``: all pages have records in the journal.
+        ``found`` returns the name of the address in the file; called if file and directory have different address
+        numbers. ``twice``: whether another file has the same number. ``sure``: whether no record of a page can be lost.
         """
         why = header.misplaced(number, self.identity)
         if not why and twice:
@@ -645,10 +651,11 @@ QueueInPage = tuple[int, int]  # numbers of a queue and a page
 
 
 class PageRecords:
-    """The records about pages, by queue and page: runs of settled positions, and the latest counts of returned ones.
+    """The records about pages, by queue and page: ``settled``: runs of settled positions; ``states``: the latest counts
+    of returned positions; ``segments``: the oldest segment with a record that no later record repeats.
 
-    ``segments``: the oldest segment with a record that no later record repeats. By page, ``ends``: minimum number of
-    its messages; ``reach``: number of messages up to the highest index in any record.
+    ``ends``: minimum number of messages of each page. ``reach``: for each page, the highest message index in any
+    record, plus 1.
     """
 
     def __init__(self, records: Iterable[tuple[ReadSegment, bytes]]) -> None:
@@ -663,7 +670,7 @@ class PageRecords:
                 self._read(segment, payload)
 
     def _read(self, segment: ReadSegment, payload: bytes) -> None:
-        kind, _, _, _, queue, page = PAGE_CURSOR.unpack_from(payload)  # the common beginning of these records
+        kind, _, _, _, queue, page = PAGE_CURSOR.unpack_from(payload)  # all three kinds begin like this
         key = (queue, page)
         if kind == Kind.PAGE_STATE:
             *_, index, deliveries, attempts, due, _ = PAGE_STATE.unpack_from(payload)
@@ -682,7 +689,9 @@ class PageRecords:
         self.reach[page] = max(self.reach.get(page, 0), end)
 
     def lost_with(self, page: int, shares: Mapping[int, int]) -> dict[int, int]:
-        """Return for each queue the number of messages that a lost page costs. ``shares``: its messages in the page."""
+        """Return the number of unsettled messages that each queue loses with a lost page. ``shares``: number of
+        messages of each queue in the page.
+        """
         left = {
             queue: count - run_length(self.settled.get((queue, page), ())) for queue, count in shares.items()
         }

@@ -50,7 +50,7 @@ MAX_FILE_BYTES, MAX_FILE_AGE = 10 * 1024 * 1024, 3_600_000
 
 
 class Samples:
-    """Samples of a broker's queues every ``period`` ms."""
+    """Writes a sample of a broker's queues every ``period`` ms."""
 
     def __init__(
         self, retention: Retention, broker: Broker, period: int, next_address: Iterator[int]
@@ -80,7 +80,7 @@ class Samples:
         clock = self._broker.clock
         now = clock.refresh()
         self._timer = clock.steady.call_at(clock.steady.now + self._period, self.start)
-        if self._slices is None:  # else the previous sample is still in progress
+        if self._slices is None:  # not None: the previous sample is still being written, skip this one
             self._slices = self._sample(now)
             self._go_on()
 
@@ -165,7 +165,8 @@ class DeletedFile(NamedTuple):
     lakes: tuple[str, ...] = ()
 
 
-#: Result of one attempt to delete files: the deleted files that a lake lacks, and the fault of the file `INGESTED`.
+#: Result of one attempt to delete files: the deleted files that a lake had not ingested, and the fault of the file
+#: `INGESTED` (None: no fault).
 DeletionReport = tuple[list[DeletedFile], str | None]
 
 
@@ -203,7 +204,7 @@ class LostFiles:
             self._reports.append((lost, fault))
 
     def lakes(self, files: Files) -> tuple[list[Lake], str | None]:
-        """Return the lakes, and why they are unknown (None: they are known). A fault does not prevent deletions."""
+        """Return the lakes, and why `INGESTED` cannot be read (None: no fault). A fault does not prevent deletions."""
         path = self._directory / INGESTED
         try:
             return list(parse_ingested(files.read(path)).values()), None
@@ -260,19 +261,19 @@ class LostFiles:
         )
 
     def stop(self, clock: Clock) -> None:
-        """Log everything now, and in later calls of `collect`. Cancels the timer."""
+        """Log all deletions now. Later calls of `collect` log immediately. Cancels the timer."""
         self._stopped = True
         cancel(self._timer)
         self.collect(clock)
 
 
 def _end(files: Files, path: Path) -> int:
-    """Return the offset at which the records of a file end: its footer, or else the end of the file."""
+    """Return the offset at which the records of a file end: the offset of its footer, else the size of the file."""
     try:
         size = files.size(path)
         place = footer_offset(files.read(path, max(0, size - TRAILER.size)))
     except OSError:
-        return 0  # readers cannot ingest the file either
+        return 0  # the file is unreadable: a lake cannot ingest it either
     return size if place < 0 else place
 
 
@@ -305,7 +306,7 @@ def lake_backlogs(directory: Path, retained: Iterable[RetainedFile]) -> list[Lak
     return backlogs
 
 
-#: Directories within the retention directory, as in the data directory. ``paging`` has one for each address.
+#: Directories in the retention directory. ``paging`` has a directory for each address.
 JOURNAL, PAGING, SAMPLES = "journal", "paging", "samples"
 
 #: Names of retained files: a number and a kind.
@@ -324,7 +325,9 @@ class RetainedFile(NamedTuple):
 
 
 class Retention:
-    """The retained files. ``files``, ``bytes``: of the retained files. ``deleted``: files deleted since the start."""
+    """The retained files. ``files``, ``bytes``: number and total size of the retained files. ``deleted``: number of
+    files deleted since the start.
+    """
 
     def __init__(
         self,
@@ -358,7 +361,7 @@ class Retention:
         return tuple(self._retained)
 
     def begin(self) -> None:
-        """List the files retained by earlier runs. Reads directories, so only during start. Raises `StoreError`."""
+        """List the files retained by earlier runs. Reads directories: only for start. Raises `StoreError`."""
         files, found = self.writer.files, []
         self._identify(files)
         paging = self.directory / PAGING
@@ -380,7 +383,7 @@ class Retention:
         self.enforce()
 
     def _identify(self, files: Files) -> None:
-        """Copy the identity of the data directory into the retention directory, for readers of that alone."""
+        """Copy the identity of the data directory into the retention directory, for readers without the former."""
         path = self.directory / IDENTITY
         try:
             known = read_identity(files, path)
@@ -408,13 +411,13 @@ class Retention:
     # ---- new files
 
     def retain(self, path: Path, size: int, folder: str = JOURNAL) -> None:
-        """Move in a segment, or a page to its folder of `PAGING`. The broker must not need the file any longer."""
+        """Move a segment or page that the broker no longer needs into a folder of the retention directory."""
         target = self.directory / folder / path.name
         self.writer.run_task(lambda files: files.move(path, target))
         self.add_file(target, size)
 
     def add_file(self, path: Path, size: int) -> None:
-        """Count a complete file of the directory."""
+        """Add a complete file in the retention directory to the retained files."""
         self._retained.append(RetainedFile(self.clock.now, path, size))
         self.bytes += size
         self.enforce()
@@ -457,6 +460,6 @@ class Retention:
         return self._lost_files.count
 
     def stop(self) -> None:
-        """Log everything. Cancels the timer."""
+        """Log deletions that are not logged yet. Cancels the timer."""
         cancel(self._timer)
         self._lost_files.stop(self.clock)

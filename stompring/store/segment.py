@@ -151,7 +151,7 @@ class Footer:
     addresses: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
     size: int = 0  # bytes of the file before the footer
-    more: bytes = field(default=b"", repr=False)  # depends on the kind, see `PAGE_FOOTER`
+    more: bytes = field(default=b"", repr=False)  # a `PAGE_FOOTER` in a page, else empty
 
     def include(self, number: int, timestamp: int) -> None:
         """Add a message to the ranges of numbers and timestamps."""
@@ -299,7 +299,7 @@ class SegmentScan:
         self._prefilled = header is not None and (header.kind == JOURNAL or header.fault is not None)
         self.footer = find_footer(data)
         if self.footer is None and self._prefilled and data.endswith(b"\0"):
-            # a power failure came between the write of the footer and the truncation of the zeros
+            # zeros after the footer: a power failure undid the truncation of the prefilled zeros
             shorter = data.rstrip(b"\0")
             self.footer = find_footer(shorter)
             data = shorter if self.footer is not None else data
@@ -332,7 +332,7 @@ class SegmentScan:
                 if filled and not data[at:].strip(b"\0"):
                     self.size = at  # only zeros follow; any other byte after ``at`` would belong to an incomplete write
                     return
-                # the zeros that follow are not part of a record: the record may have been written in part
+                # zeros at the end prefill the file: the record before them may have been written in part
                 at = self._skip(at, reason, end < 0 or (filled and data.endswith(_PREFILLED_END)))
                 continue
             begin = at + PREFIX.size

@@ -35,7 +35,7 @@ class QueueCounts:
     message_count: int = 0
     paged_count: int = 0
     scheduled_count: int = 0
-    delivered_count: int = 0  # delivered to a consumer at least once
+    delivered_count: int = 0  # number of messages delivered to a consumer at least once
     message_bytes: int = 0  # bytes of the message records
 
     def fields(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class PagesSummary:
     bytes: int
     messages: int = 0  # number of messages in the files
     live_messages: int = 0
-    volatile_messages: int = 0  # number dropped by the next start: they or their queues are not durable
+    volatile_messages: int = 0  # number that the next start drops: not durable, or in no durable queue
 
 
 @dataclass(slots=True)
@@ -265,7 +265,9 @@ class Verification:
             self._found(root / IDENTITY, None, "missing or unreadable")
 
     def _look_for_missing_files(self, contents: DirectoryContents) -> None:
-        """Report missing files with records in the journal. A running broker creates and deletes files meanwhile."""
+        """Report missing segments, and missing pages that have a record. Ignores files that a running broker may have
+        created or deleted meanwhile.
+        """
         journal, directory = contents.journal, self._snapshot.directory
         aside = {
             int(path.name.partition(".")[0]) for path in self._snapshot.set_aside if path.name[:9].isdigit()

@@ -30,10 +30,10 @@ FileTask = Callable[["Files"], None]
 #: not wait for the file system to record a new size. A small journal is not prefilled, and stays small.
 PREFILL_FROM = 64 * 1024
 
-#: Maximum bytes of zeros written at once. A smaller file is doubled.
+#: Maximum bytes of zeros in one write. A smaller file gets as many zeros as it has bytes.
 MAX_PREFILL = 1024 * 1024
 
-#: Maximum bytes of a write that is followed by prefilling: the sync of a larger one mostly waits for the data.
+#: Maximum bytes of a write that is followed by prefilling: the sync of a larger write mostly waits for the data.
 MAX_PREFILLED_WRITE = 64 * 1024
 
 #: Prefilled zeros end at a multiple of this number of bytes.
@@ -45,25 +45,27 @@ MAX_REACTOR_BATCH = 64 * 1024
 #: Mean seconds of a sync above which the reactor's thread does not wait for syncs.
 FAST_SYNC = 0.000_25
 
-#: Approximate number of syncs in that mean.
+#: Approximate number of syncs in the mean that is compared with `FAST_SYNC`.
 SYNCS_OF_MEAN = 8
 
 #: Seconds of a sync above which the disk counts as slow, and milliseconds for which it then counts as slow.
 SLOW_SYNC = 0.010
 SLOW_DISK_INTERVAL = 1000
 
-#: Maximum seconds that a batch waits for an idle reactor, and number of batches that do not wait after that.
+#: Maximum seconds that a batch waits for an idle reactor, and number of later batches that then do not wait.
 MAX_WAIT = 0.000_5
 BUSY_BATCHES = 32
 
-#: The thread that writes a batch: results of `ReactorSync.ask`.
+#: Results of `ReactorSync.ask`: the disk thread writes the batch, the reactor's thread writes it, or the batch waits.
 IN_THREAD, IN_REACTOR, LATER = 0, 1, 2
 
 _ZEROS = bytes(MAX_PREFILL + PREFILL_BLOCK)
 
 
 class BatchResult(NamedTuple):
-    """The result of one `WriteBatch.write`. ``task_fault``: fault of the first of ``failed_tasks``."""
+    """The result of one `WriteBatch.write`. ``failed_tasks``: the task that failed with ``task_fault``, and all later
+    tasks, which did not run.
+    """
 
     fault: Exception | None
     task_fault: Exception | None
@@ -72,8 +74,8 @@ class BatchResult(NamedTuple):
 
 
 class WriteBatch:
-    """Writes that go to the disk together, and callbacks for their completion. ``awaited``: `Writer.when_synced` waits
-    for this batch.
+    """Writes that go to the disk together, and callbacks for their completion. ``awaited``: whether
+    `Writer.when_synced` must wait for this batch.
     """
 
     def __init__(self) -> None:
@@ -86,7 +88,7 @@ class WriteBatch:
 
     def write(self, tasks: list[FileTask], opened: OpenFiles) -> BatchResult:
         """Run the file tasks, then write and sync the pages, then the journal. If a file task fails, the writes
-        continue; the result has this task and all tasks after it.
+        continue; the result has this task and all later tasks, which did not run.
         """
         began = perf_counter()
         fault: Exception | None = None
@@ -128,7 +130,7 @@ class WriteBatch:
                     opened.files.sync(descriptor)
             for write in journal:  # a segment is sealed after the file of the next one exists
                 stream = write.stream
-                if write.last:  # not stream.closed: the reactor may close the file meanwhile, with more data
+                if write.last:  # not stream.closed: the reactor may have closed it meanwhile, with more data
                     _finish(opened, write)
         except Exception as error:
             if isinstance(error, OSError) and stream is not None:
@@ -147,12 +149,12 @@ class WriteBatch:
         for call in self.callers:
             try:
                 call()
-            except Exception:  # so that a bug in one callback does not stop the others
+            except Exception:  # a bug in one callback must not stop the others
                 log.exception("callback after a store write failed")
 
 
 def _write_zeros(files: Files, write: Write, descriptor: int) -> None:
-    """Write zeros after a write. They are optional: after an error this file is no longer prefilled."""
+    """Write zeros after a write. Zeros are optional: after an error this file gets no more zeros."""
     stream, end = write.stream, write.at + write.size
     stop = min(end + max(PREFILL_BLOCK, min(end, MAX_PREFILL)), stream.prefill_until)
     stop = -(-stop // PREFILL_BLOCK) * PREFILL_BLOCK
@@ -177,7 +179,7 @@ def _finish(opened: OpenFiles, write: Write) -> None:
 
 
 def _prefills(write: Write) -> bool:
-    """Return whether zeros must be written after a write: it reaches the end of the zeros that the file has."""
+    """Return whether new zeros must follow a write, because the write ends after the zeros in the file."""
     stream, end = write.stream, write.at + write.size
     return (
         stream.prefilled < end < stream.prefill_until
@@ -188,14 +190,14 @@ def _prefills(write: Write) -> bool:
     )
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # subclasses in crash tests
+@mypyc_attr(allow_interpreted_subclasses=True)  # crash tests have subclasses
 class ReactorSync:
     """Decides whether the reactor's thread itself writes and syncs a small batch, instead of the disk thread.
 
     That saves two thread switches, which take as long as a sync of a fast disk. The reactor's thread writes if syncs
     are fast and ``is_idle`` finds no other work for the reactor. Until then the reactor serves other connections, whose
     messages join the batch. If the reactor is not idle within `MAX_WAIT`, the disk thread writes this batch and some
-    more; after a slow sync it writes all batches for a while. ``seconds``: mean time of a sync.
+    more. After a slow sync the disk thread writes all batches for a while. ``seconds``: mean time of a sync.
     """
 
     def __init__(self, clock: Clock, is_idle: Callable[[], bool]) -> None:
@@ -208,7 +210,7 @@ class ReactorSync:
         self.count = 0  # number of batches written by the reactor's thread
 
     def observe(self, seconds: float) -> None:
-        """Add the seconds that a batch took to be written and synced."""
+        """Add the time of the write and sync of a batch to the mean."""
         self.seconds += (seconds - self.seconds) / SYNCS_OF_MEAN
         if seconds >= SLOW_SYNC:
             self._until = self._clock.steady.refresh() + SLOW_DISK_INTERVAL
@@ -254,9 +256,10 @@ class AppendOnlyFile:
     """A file that `Writer` appends to. The reactor's thread calls all methods, none of which blocks.
 
     ``size`` counts the bytes appended, ``written`` the bytes in the file. The writer moves ``parts`` to ``flight``, and
-    counts them as written when they are on disk. It writes ``journal`` files after the others of a batch, in the order
-    of their first append. Between ``prefill_from`` and ``prefill_until`` bytes, the disk thread writes zeros ahead of
-    the records; ``prefilled`` is the end of these zeros. It truncates them when it closes the file.
+    counts them as written when they are on disk. It writes files with ``journal`` after the other files of a batch, in
+    the order of their first append. Between ``prefill_from`` and ``prefill_until`` bytes, the disk thread writes zeros
+    ahead of the records; ``prefilled`` is the end of these zeros. The disk thread truncates them when it closes the
+    file.
     """
 
     def __init__(self, writer: Writer, path: Path, size: int, journal: bool) -> None:
@@ -284,7 +287,7 @@ class AppendOnlyFile:
         limit.bytes += size
         if limit.bytes >= limit.max_bytes:
             limit.review()
-        if sync or not parts:  # else the writer has recorded the file already
+        if sync or not parts:  # a file with parts is already in the next batch
             if sync:
                 self.sync = True
             self._writer.appended(self, sync)
@@ -328,7 +331,7 @@ class AppendOnlyFile:
 
 
 class Write(NamedTuple):
-    """The bytes of a batch for one file. After `AppendOnlyFile`, because mypyc evaluates its annotations here."""
+    """The bytes of a batch for one file. Defined after `AppendOnlyFile`, because mypyc evaluates annotations here."""
 
     stream: AppendOnlyFile
     at: int
@@ -348,8 +351,8 @@ SHUTDOWN_ATTEMPTS = 3
 class Writer:
     """The batches of one broker. ``failing``: why writes fail now, None while they succeed.
 
-    ``write_limit`` counts the bytes that are not written; it is full above `MAX_PENDING_BYTES` and while the disk
-    fails. Producers of durable messages wait for it as for any `MemoryLimit`.
+    ``write_limit`` counts the bytes that are not written; the limit is full above `MAX_PENDING_BYTES` and while the
+    disk fails. Producers of durable messages wait for it as for any `MemoryLimit`.
     """
 
     def __init__(
@@ -363,13 +366,13 @@ class Writer:
         self.files = files
         self.write_limit = MemoryLimit(MAX_PENDING_BYTES)
         self.failing: str | None = None
-        #: Called when writes begin to fail, and when they succeed again.
+        #: Called with the fault when writes begin to fail, and with None when they succeed again.
         self.on_failure: Callable[[str | None], object] = lambda fault: None
         #: Encodes pending events before each batch. Returns False if events are left: the batch then waits for them.
         self.gather: Callable[[], bool] = lambda: True
-        #: Runs the callbacks of a batch.
+        #: Calls the function in its argument, which runs the callbacks of a batch.
         self.around: Callable[[Callable[[], None]], object] = lambda call: call()
-        self.draining = False  # whether `gather` must encode everything at once
+        self.draining = False  # whether `gather` must encode all events in one call
         self.batches = 0
         self.bytes_written = 0
         self.failures = 0
@@ -392,8 +395,8 @@ class Writer:
         self._next = WriteBatch()
         self._flight: WriteBatch | None = None
         self._flush_due = False
-        self._batch_retry: Any = None  # a delayed call, while a batch is to be retried
-        self._task_retry: Any = None  # a delayed call, while a file task is to be retried
+        self._batch_retry: Any = None  # timer of the retry of a failed batch
+        self._task_retry: Any = None  # timer of the retry of failed file tasks
         self._task_fault: str | None = None
         self._failing_since = 0
 
@@ -408,13 +411,13 @@ class Writer:
 
     @property
     def idle(self) -> bool:
-        """Everything appended is on disk, and every file task is done."""
+        """Whether all appended data is on disk, and every file task is done."""
         return self._flight is None and not self._flush_due and not self._tasks
 
     # ---- appending
 
     def appended(self, stream: AppendOnlyFile, sync: bool) -> None:
-        """Write a file with the next batch."""
+        """Add a file with appended data to the next batch."""
         self._dirty[stream] = None
         if sync:
             self._next.awaited = True
@@ -463,7 +466,7 @@ class Writer:
         self._round_end(self.end_of_turn)
 
     def when_synced(self, call: Callable[[], None]) -> None:
-        """Call ``call`` when all data that needs a sync is synced; at once if no data is pending."""
+        """Call ``call`` when all data that needs a sync is synced; immediately if no such data is pending."""
         if self._next.awaited:
             self._next.callers.append(call)
         elif self._flight is not None and self._flight.awaited:
@@ -496,7 +499,9 @@ class Writer:
         self._flush()
 
     def _flush(self, at_end: bool = True) -> None:
-        """Write the next batch. ``at_end``: at the end of a turn, this thread may write the batch, or wait for more."""
+        """Write the next batch. ``at_end``: whether a reactor turn ends. If so, this thread may write the batch itself,
+        or wait for more data (`ReactorSync`).
+        """
         if self._flight is not None or not self._flush_due:
             return
         here, who = self.reactor_sync, IN_THREAD
@@ -587,7 +592,7 @@ class Writer:
             self.around(batch.confirm)
 
     def _retry_later(self, result: BatchResult) -> None:
-        """Retry failed file tasks. Each fault is logged once."""
+        """Schedule a retry of failed file tasks. Each fault is logged once."""
         self._tasks[:0] = result.failed_tasks
         text = None if result.task_fault is None else describe_fault(result.task_fault)
         if text is not None and text != self._task_fault:
@@ -603,7 +608,7 @@ class Writer:
             self._flush(False)
 
     def _fail(self, fault: Exception) -> None:
-        """Write nothing more until the retry."""
+        """Schedule the retry of the batch in flight, which failed. Nothing else is written until then."""
         self.failures += 1
         text = describe_fault(fault)
         if self.failing is None:
@@ -636,7 +641,7 @@ class Writer:
         self.on_failure(None)
 
     def write_now(self) -> None:
-        """Write everything appended, and wait until it is on disk or the write has failed. Blocks: only for start."""
+        """Write all appended data. Blocks until it is on disk or the write has failed: only for start."""
         self._flush_due = self.draining = True
         try:
             self._flush(False)
@@ -647,11 +652,11 @@ class Writer:
     # ---- the end
 
     def drain(self) -> bool:
-        """Write everything appended, and wait for it. Returns False, with a log line, if the disk fails."""
+        """Write all appended data, and block until it is on disk. Returns False and logs an error if the disk fails."""
         self.draining = True
         try:
             for _ in range(SHUTDOWN_ATTEMPTS):
-                self._disk.finish()  # writes data that was appended meanwhile, too
+                self._disk.finish()  # waits for the batch in flight and for data appended meanwhile
                 self.gather()
                 for stream in (*self._dirty, *self._unsynced):
                     stream.sync = True
