@@ -36,16 +36,17 @@ from stompring.broker.ports import TIMED, Block, Cursor, Done, Pages, Reason, on
 from stompring.broker.queue import Consumer, DueBatch, Queue, as_queue
 from stompring.broker.reference import PENDING, Page, PendingList, Position, Reference, is_expired
 
-#: Bytes of a remembered selector result: its dictionary entry, and its share of the headers for which it is kept.
+#: Estimated bytes of a remembered selector result: its dictionary entry, and a share of the headers of its messages.
 ANSWER_SIZE = 256
 
-#: Divisor of the memory budget: the share of it that remembered selector results may use.
+#: Divisor of the memory budget: the share that remembered selector results may use.
 ANSWERS_SHARE = 16
 
 
 class MemoryBudget(Account):
-    """Bytes used and the limit they share. It is the `Account` of every message that came from a page. The limit is
-    soft: even above it, a consumer without messages gets a few, so that each consumer makes progress.
+    """The bytes used by messages, blocks and selector results, and their common limit. This object is the `Account` of
+    every message from a page. The limit is soft: even above the limit, a consumer without messages gets a few, so that
+    each consumer makes progress.
     """
 
     def __init__(self, limit: int) -> None:
@@ -71,7 +72,7 @@ class MemoryBudget(Account):
         return self.answers + ANSWER_SIZE <= self.limit // ANSWERS_SHARE
 
 
-#: Number of dropped positions at the front of the array at which the array is copied without them.
+#: Number of dropped positions at the front of the array above which they are removed from the array.
 SLACK = 1024
 
 
@@ -93,7 +94,7 @@ def waiting_at(cursor: Cursor, key: int) -> Position | None:
 
 
 class References:
-    """Distinct positions in ascending order."""
+    """Positions in the pages of one address, ascending and without duplicates."""
 
     def __init__(self) -> None:
         self._keys = array("Q")
@@ -103,7 +104,7 @@ class References:
         return len(self._keys) - self._start
 
     def add(self, key: int) -> int | None:
-        """Add a position. Return its index, None if the position was added before."""
+        """Add a position. Return its index in the array, None if the position was added before."""
         keys = self._keys
         at = len(keys)
         if len(self) and keys[-1] >= key:
@@ -131,14 +132,14 @@ class References:
 
 
 class SpilledMessages(References):
-    """Positions of one priority in the pages of one address, with their message numbers."""
+    """Positions of spilled messages of one priority in the pages of one address, with their message numbers."""
 
     def __init__(self) -> None:
         super().__init__()
         self._numbers = array("Q")
 
     def add_message(self, key: int, number: int) -> None:
-        """Add a position if it is not yet listed."""
+        """Add the position of a message, unless it was added before."""
         at = self.add(key)
         if at is not None:
             self._numbers.insert(at, number)
@@ -163,7 +164,7 @@ class SpilledMessages(References):
 #: Maximum number of results that one header test remembers.
 REMEMBERED = 4096
 
-#: Number of different headers after which a header test stops to remember, if it had fewer hits than headers.
+#: Number of remembered results after which a header test stops remembering if it used them fewer times than that.
 TRIED = 256
 
 #: System properties that are the same for all messages with the same traits.
@@ -188,7 +189,7 @@ OWN_LINES = frozenset({b"content-length", b"timestamp", b"expires"})
 
 
 class HeaderView(Message):
-    """A message with headers only, for a selector. ``beyond`` becomes True when the selector reads another property."""
+    """A message with headers only, for a selector. ``beyond`` becomes True when the selector reads anything else."""
 
     __slots__ = ("beyond",)
 
@@ -196,7 +197,7 @@ class HeaderView(Message):
         self.traits = traits
         self.tail = b"\n" + traits.block
         self.body_at = len(self.tail)
-        self.beyond = False  # whether messages with the same headers may differ in the result
+        self.beyond = False  # whether the result may differ for messages with the same headers
 
     def header(self, name: bytes) -> bytes | None:
         if name in OWN_LINES:
@@ -224,8 +225,8 @@ class HeaderView(Message):
 
 
 class HeaderTest:
-    """A selector that remembers its result for equal headers, if the result depends on the headers alone. It remembers
-    nothing if few messages have the same headers, or if the results of all tests use up their memory.
+    """A selector that remembers its result for equal headers if the result depends only on the headers. It remembers
+    nothing if few messages have the same headers, or if the results of all selectors use up their share of memory.
     """
 
     def __init__(self, matches: Matches, budget: MemoryBudget) -> None:
@@ -277,7 +278,7 @@ class HeaderTest:
 
 LEVELS = range(9, -1, -1)  # priorities, the highest first
 
-#: Returns whether the time slice has time left.
+#: A function that returns whether the time slice has time left.
 InTime = Callable[[], bool]
 
 #: Evaluations of a selector between two readings of the clock.
@@ -285,10 +286,11 @@ SCANNED_AT_ONCE = 8
 
 
 class Track:
-    """Progress of a target list through the pages of one address, by priority: the matches, and the unscanned rest.
+    """The progress of a target list through the pages of one address. By priority, ``references``: matches found by the
+    scan; ``scanned``: position at which the scan continues.
 
-    In a list without a selector every waiting message matches, so that no scan is needed: ``scanned`` then only passes
-    over messages that were spilled for another consumer.
+    In a list without a selector every waiting message matches, so that no scan is needed: ``scanned`` then only skips
+    messages that were spilled for another consumer.
     """
 
     def __init__(self, cursor: Cursor, test: HeaderTest | None) -> None:
@@ -321,17 +323,17 @@ class Track:
         self.references[level].add(key)
 
     def before_scan(self, level: int, key: int) -> bool:
-        """Return whether a position is before the unscanned ones. Its state during the scan does not matter."""
+        """Return whether a position is before the unscanned positions, even if it did not wait during the scan."""
         scanned = self.scanned[level]
         return scanned is not None and key < key_of(*scanned)
 
     def skip(self, level: int, page: Page, index: int) -> None:
-        """Pass over a position that was spilled for another consumer, and all positions before it."""
+        """Mark a position and all positions before it as scanned."""
         if not self.before_scan(level, key_of(page, index)):
             self.scanned[level] = (page, index + 1)
 
     def rescan(self, level: int, page: Page, index: int) -> None:
-        """Consider a position again that was passed over."""
+        """Consider a position again that was skipped because its message was spilled."""
         key = key_of(page, index)
         if self.before_scan(level, key):
             if self.test is None:
@@ -340,8 +342,8 @@ class Track:
                 self.scanned[level] = (page, index)
 
     def scan(self, block: Block, in_time: InTime) -> None:
-        """Test the unscanned messages of a block until the time slice ends, at least `SCANNED_AT_ONCE` of them. Skips a
-        priority if messages before the block are unscanned.
+        """Test the unscanned messages of a block until the time slice ends, but at least `SCANNED_AT_ONCE` messages.
+        Ignores a priority that has unscanned messages before the block.
         """
         assert self.test is not None
         cursor, page, test = self.cursor, block.page, self.test
@@ -363,8 +365,8 @@ class Track:
                 self.scanned[level] = (page, stop)
 
     def _starts(self, block: Block) -> list[int]:
-        """Return the first unscanned index by state (priority + 1). It is the end of the block for a priority whose
-        first unscanned position is not in the block.
+        """Return the first unscanned index in a block for each priority + 1; the end of the block if the first
+        unscanned position of the priority is not in the block.
         """
         starts = [block.stop] * 11
         for level in LEVELS:
@@ -379,7 +381,7 @@ class Track:
         return sum(map(len, self.references.values()))
 
 
-NOTHING = -1  # in `TargetList.top`: no message on disk may match
+NOTHING = -1  # `TargetList.top` if no message on disk may match
 
 
 def was_straight(ref: Reference) -> bool:
@@ -388,7 +390,7 @@ def was_straight(ref: Reference) -> bool:
 
 
 class TargetList:
-    """The list of one selector, or of all consumers without a selector (``matches`` is None)."""
+    """The next messages for the consumers with one selector, or without a selector (``matches`` is None)."""
 
     def __init__(self, matches: Matches | None, budget: MemoryBudget) -> None:
         self.matches = matches
@@ -396,13 +398,13 @@ class TargetList:
         self.tracks: dict[Cursor, Track] = {}
         self.pending: PendingList | None = None  # direct references; None without consumers
         self.version = -1  # `TargetArea.version` at the last search for the watermark
-        self.top = NOTHING  # the highest priority that may be on disk
+        self.top = NOTHING  # the highest priority with a message on disk that may match
         self.firsts: dict[Cursor, int] = {}  # key of the first position of priority ``top`` that may match
-        # keys as in ``firsts``, with the message number once it was read
+        # keys as in ``firsts``, each with the message number, once the block with it was read
         self.numbered: dict[Cursor, tuple[int, int]] = {}
 
     def forget_answers(self) -> None:
-        """Free the memory of remembered results, because the list is dropped."""
+        """Free the memory of remembered selector results. Called when the list is dropped."""
         if self.test is not None:
             self.test.forget()
 
@@ -414,7 +416,7 @@ class TargetList:
         return track
 
     def find_watermark(self, area: TargetArea) -> None:
-        """Find the first positions on disk that may match, if the area has changed since the last search."""
+        """Find the first positions on disk that may match (``top``, ``firsts``), if the area has changed meanwhile."""
         if area.version == self.version:
             return
         self.version = area.version
@@ -450,7 +452,9 @@ class TargetList:
         return key == first and message.number < number
 
     def learn(self, cursor: Cursor, key: int, number: int) -> bool:
-        """Store the message number of a position. Return whether to compare the position with the head in memory."""
+        """Store the message number of a position on disk, if the head in memory must be compared with it. Return
+        whether the number is new, so that the caller compares again.
+        """
         head = None if self.pending is None else self.pending.head()
         if head is None or not was_straight(head) or self.numbered.get(cursor, (-1, 0))[0] == key:
             return False
@@ -495,7 +499,7 @@ class PendingCache:
         return blocks[at]
 
     def fetch(self, pages: Pages, page: Page, index: int, done: Done) -> None:
-        """Read a block. Calls ``done`` later, with None if the block is unreadable."""
+        """Read a block. Calls ``done`` later with the block, or with None if it is unreadable."""
         asking = self._asking.get(page)
         if asking is not None:
             asking.append((index, done))
@@ -533,7 +537,7 @@ class PendingCache:
             self._evict(next(other for other, whose in self._used.items() if whose is pages))
         of_page = self._of_page
         for other in [one for one in of_page.get(block.page, ()) if block.first <= one.first < block.stop]:
-            self._evict(other)  # a shorter block from a time when the page was shorter
+            self._evict(other)  # a shorter version of the block, read when the page was shorter
         insort(of_page.setdefault(block.page, []), block, key=by_first)
         self._used[block] = pages
         self._of_address[pages] = self._of_address.get(pages, 0) + block.size
@@ -549,7 +553,7 @@ class PendingCache:
         self._budget.blocks -= block.size
 
     def shrink(self, size: int) -> None:
-        """Evict blocks of at least ``size`` bytes together."""
+        """Evict the least recently used blocks, in total at least ``size`` bytes."""
         end = self._budget.blocks - size
         while self._used and self._budget.blocks > end:
             self._evict(next(iter(self._used)))
@@ -561,19 +565,21 @@ class PendingCache:
         self._of_address.pop(pages, None)
 
 
-#: Maximum number of messages that a list has in memory.
+#: Maximum number of messages that a target list has in memory.
 WINDOW = 1000
 
-#: Messages that a list loads at a time even if the limits allow none.
+#: Number of messages that a target list loads if it has none to deliver, even if the limits allow none.
 MINIMUM = 16
 
-#: Messages loaded between two checks of the limits.
+#: Number of messages loaded between two checks of the limits.
 FETCH_BATCH = 16
 
 
 @dataclass
 class DeliveredRun:
-    """Positions from ``first`` to before ``stop``: delivered and acknowledged, not yet settled."""
+    """Positions from ``first`` to before ``stop`` whose messages were delivered and acknowledged, and will be settled
+    together.
+    """
 
     _area: TargetArea
     _cursor: Cursor
@@ -607,7 +613,7 @@ class ActiveQueues:
         self._added: dict[Queue, int] = {}  # `messages_added` at the last check, of queues with consumers
 
     def count(self) -> int:
-        """Return the number of such queues. It is 0 until two checks were less than three intervals apart."""
+        """Return the number of queues that keep up: 0 if the last two checks were three intervals or more apart."""
         now = self._broker.clock.steady.now
         passed = now - self._checked_at
         if passed >= CHECK_INTERVAL:
@@ -628,10 +634,10 @@ SLICE, SHORTEST_SLICE = 0.003, 0.0005
 #: Longest time slice in seconds while a queue keeps up: short, because a client may send at any time.
 ALONE_SLICE = 0.001
 
-#: Seconds. If an iteration of the reactor was shorter, no connection waits, and the loader works at once.
+#: Seconds. After a shorter iteration of the reactor no connection waits, so that the loader works immediately.
 SHORT_TURN = 0.0003
 
-#: Time for each piece of queued work, as a fraction of the time for each queue that keeps up.
+#: Share of time for each piece of queued work, relative to the share of each queue that keeps up.
 WEIGHT = 0.5
 
 
@@ -645,11 +651,11 @@ class Work(Protocol):
 
 
 class Loader:
-    """A queue of work, served in turn. ``others`` returns the number of queues that keep up.
+    """Runs queued pieces of work in turn. ``others`` returns the number of queues that keep up.
 
-    While those queues use most of the reactor's time, each piece of work gets half the time of one such queue
-    (`WEIGHT`): consumers of a long backlog must not slow down the other queues. The loader saves this time up until it
-    has `SHORTEST_SLICE`.
+    While the queues that keep up use most of the reactor's time, each piece of work gets half the time of one such
+    queue (`WEIGHT`): consumers of a long backlog must not slow down the other queues. The loader saves this time up
+    until it has `SHORTEST_SLICE`.
     """
 
     def __init__(
@@ -715,7 +721,7 @@ class Loader:
         self._line.clear()
 
 
-#: `TimesOfPage` lists single times at most this many milliseconds ahead.
+#: Milliseconds. `TimesOfPage` lists each time that is at most so far in the future, but only the soonest later time.
 HORIZON = 300_000
 
 #: Minimum milliseconds between two sweeps of one address.
@@ -731,10 +737,10 @@ class TimesOfPage:
         self.whole = False
         self.at = 0
         self._base = now
-        self._times = array("Q")  # (milliseconds after the base) << 32 | index; ascending once ``whole``
+        self._times = array("Q")  # (milliseconds after the base time) << 32 | index; sorted if ``whole``
 
     def add(self, when: int, index: int) -> None:
-        """Add the time (epoch ms) of the message at an index."""
+        """Add an expiry or due time (epoch ms) of the message at an index."""
         if when > self._base + HORIZON:
             self.later = min(self.later or when, when)
             return
@@ -751,7 +757,7 @@ class TimesOfPage:
 
     @property
     def soonest(self) -> int:
-        """The next time (epoch ms), 0 if none is left. If it is after `HORIZON`, the page must then be read again."""
+        """The next time (epoch ms), 0 if none is left. At a time after `HORIZON`, the page must be read again."""
         return self._base + (self._times[self.at] >> 32) if self.pending_times else self.later
 
     @property
@@ -766,7 +772,7 @@ class TimesOfPage:
 
 
 class PageTimes:
-    """The timer of expiry and due times of one paging address."""
+    """Expires messages in the pages of one address, and passes due messages to their queues, by a timer."""
 
     def __init__(self, areas: TargetAreas, pages: Pages, clock: Clock) -> None:
         self.requested = False  # whether this work is in the queue of the loader
@@ -781,8 +787,8 @@ class PageTimes:
         self._clock = clock
         self._soonest: dict[Page, int] = {}
         self._times_of_page: dict[Page, TimesOfPage] = {}
-        self._batches: dict[TargetArea, DueBatch] = {}  # due messages of this sweep
-        # due messages, not yet passed to their area
+        self._batches: dict[TargetArea, DueBatch] = {}  # batches of due messages in this sweep
+        # keys of due messages that were not yet passed to their area
         self._due: dict[TargetArea, tuple[Cursor, array[int]]] = {}
 
     def paged(self, position: Position, expires: int, due: int) -> None:
@@ -800,7 +806,7 @@ class PageTimes:
                 self._arm(when)
 
     def adopt(self) -> None:
-        """Set the timer for the pages that a start found."""
+        """Set the timer for pages that recovery has found."""
         for page in self._pages.in_order():
             times = [when for when in (page.soonest_expiry, page.soonest_due) if when]
             if times:
@@ -859,7 +865,9 @@ class PageTimes:
             self._arm(soonest if soonest > now else now + PAUSE)
 
     def _sweep_on(self, in_time: InTime) -> bool:
-        """Handle the page with the soonest time until another page is sooner. Return False at the end of the sweep."""
+        """Handle times of the page with the soonest time, until another page has a sooner one. Return False at the end
+        of the sweep.
+        """
         soonest = self._soonest
         page = min(soonest, key=lambda one: (soonest[one], one.number), default=None)
         if page is None or soonest[page] > self._sweep:
@@ -913,7 +921,7 @@ class PageTimes:
                     state = state_at(cursor, page, index)
                     if expires and on_disk(state):
                         times.add(expires, index)
-                        expires = 0  # one entry counts the message for all queues
+                        expires = 0  # one entry in ``times`` is enough for all queues
                     if state == TIMED:
                         times.add(cursor.due(block, index), index)
             times.next_index = block.stop
@@ -948,14 +956,14 @@ class PageTimes:
         self._fetching = False
         self._last_blocks = block
         if block is None:
-            self._forget(page)  # the messages after the damage are lost
+            self._forget(page)  # the store has settled the unreadable messages
         if not self._stopped:
             self._areas.loader.request(self)
 
 
 @dataclass
 class DueMessages:
-    """Positions on disk that are due, in the order of their times. ``batch`` may get more of these messages later."""
+    """Positions of due messages on disk, in the order of their times. ``batch`` may get messages in several steps."""
 
     cursor: Cursor
     keys: array[int]
@@ -968,7 +976,7 @@ log = logging.getLogger(__name__)
 #: Milliseconds between two log lines about a consumer that settles nothing.
 LOG_INTERVAL = 60_000
 
-#: Messages from pages that a consumer may always have unsettled, so that each consumer makes progress.
+#: Number of messages from pages that a consumer may have unsettled even if the memory budget is used up.
 LEAST = 16
 
 
@@ -984,8 +992,8 @@ class ConsumerCredit:
 class PageCredit:
     """Limits the messages from pages that a consumer has in delivery.
 
-    A consumer with ``max-read-page-messages`` or ``max-read-page-bytes`` of them unsettled gets no more until it
-    settles some. In Artemis all consumers of a queue share that limit, so that a consumer that settles nothing stops
+    A consumer with ``max-read-page-messages`` unsettled messages or ``max-read-page-bytes`` of them gets no more until
+    it settles some. In Artemis all consumers of a queue share this limit, so that a consumer that settles nothing stops
     the others. While the memory budget is used up, the limit is `LEAST` messages.
     """
 
@@ -1002,7 +1010,7 @@ class PageCredit:
         return len(self._out)
 
     def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
-        """Count a message for its consumer."""
+        """Count a message that is delivered to a consumer."""
         share = self.shares[consumer]
         size = ref.message.size
         share.messages += 1
@@ -1052,12 +1060,12 @@ class PageCredit:
             )
 
 
-#: Maximum number of messages in the group backlog of one owner; further ones are spilled.
+#: Maximum number of messages in the group backlog of one owner; further messages are spilled.
 HELD = 100
 
 
 class GroupSpill:
-    """Waiting positions on disk whose message groups have an owner, by owner."""
+    """Messages that were spilled: unloaded to disk for the consumer that owns their message group. By owner."""
 
     def __init__(self) -> None:
         #: spilled messages by priority and cursor
@@ -1067,11 +1075,11 @@ class GroupSpill:
         return consumer in self._of
 
     def wants(self, owner: Consumer) -> bool:
-        """Return whether to spill a message of an owner: some were spilled already, or `HELD` are in memory."""
+        """Return whether to spill a message of an owner: messages were spilled before, or `HELD` are in memory."""
         return owner in self._of or (owner.group_backlog is not None and owner.group_backlog.size >= HELD)
 
     def add(self, owner: Consumer, cursor: Cursor, ref: Reference) -> None:
-        """Add a message of an owner."""
+        """Add a message of a group that ``owner`` owns."""
         assert ref.position is not None
         kinds = self._of.setdefault(owner, defaultdict(SpilledMessages))
         kinds[ref.message.traits.priority, cursor].add_message(key_of(*ref.position), ref.message.number)
@@ -1109,7 +1117,7 @@ class GroupSpill:
                 del self._of[owner]
 
 
-#: In place of a list: requests the blocks of due messages, see `TargetArea._block`.
+#: Requester of blocks for due messages, see `TargetArea._block`. Other requesters are a list, a consumer or a cursor.
 DUE = "due"
 
 #: Number of selectors without consumers whose matches stay in memory: a returning consumer needs no second scan.
@@ -1129,7 +1137,7 @@ class TargetArea:
         self.requested = False  # whether this work is in the queue of the loader
         self.closed = False
         self.unloaded = False  # whether messages were unloaded since a consumer was last active
-        self.version = 0  # incremented with each change of the messages on disk
+        self.version = 0  # incremented when the messages on disk change
         self.messages = 0  # number of messages from pages in memory, also those in delivery
         self.size = 0  # bytes of these ``messages``
         self.unfiltered = TargetList(None, areas.budget)
@@ -1198,7 +1206,7 @@ class TargetArea:
 
     @property
     def ready_messages(self) -> int:
-        """Messages from pages in memory that are not in delivery."""
+        """Number of messages from pages that are in memory and not in delivery."""
         return self.messages - len(self.page_credit)
 
     @property
@@ -1236,7 +1244,7 @@ class TargetArea:
         self.queue.broker.effort.steps += len(self.queue.ready)
         for consumer in list(self.queue.ready):
             if dispatcher.scanning and dispatcher.is_scanning(consumer):
-                continue  # the scan of the messages in memory may still find a match for the consumer
+                continue  # first ends the scan of messages in memory, which may find a match for the consumer
             one = self.list_of(consumer)
             if one not in seen and not self.page_credit.exhausted(consumer):
                 seen.add(one)
@@ -1287,7 +1295,7 @@ class TargetArea:
         return ref
 
     def evict(self, position: Position) -> None:
-        """Evict the message at a position. The message is read first only if a policy listens to evictions."""
+        """Evict the message at a position. Reads the message only if a policy listens to evictions."""
         page, index = position
         queue = self.queue
         cursor = self._cursor_at(page)
@@ -1325,7 +1333,7 @@ class TargetArea:
     # ---- unloading and settling
 
     def unload(self, ref: Reference) -> None:
-        """Drop the reference of a pending message, which stays on disk."""
+        """Remove a pending message from memory. It waits on disk again."""
         cursor = self._unload(ref)
         for one in (self.unfiltered, *self.lists.values()):
             one.on_returned(cursor, ref)
@@ -1406,7 +1414,7 @@ class TargetArea:
         self._unload(ref)
         self.group_spill.add(owner, cursor, ref)
         track, level = self.unfiltered.track(cursor), ref.message.traits.priority
-        if track.next_unscanned(level) == ref.position:  # a selector's scan may have passed the message
+        if track.next_unscanned(level) == ref.position:  # else skip() would hide earlier waiting messages
             track.skip(level, *ref.position)
         self.version += 1
         return True
@@ -1417,7 +1425,7 @@ class TargetArea:
                 one.track(cursor).rescan(level, page, index)
         self.version += 1
         if not self.areas.free_memory(0):
-            self.unload_until(self.areas.within_budget)  # a backlog may have many messages
+            self.unload_until(self.areas.within_budget)  # the group backlog of the consumer may be large
         self.demand()
 
     def on_consumer_removed(self, consumer: Consumer) -> None:
@@ -1439,7 +1447,7 @@ class TargetArea:
 
     @property
     def oldest(self) -> int | None:
-        """Timestamp (epoch ms) of the first message on disk. None without one, or until its block was read."""
+        """Timestamp (epoch ms) of the first message on disk; None if there is none, or its block was not read yet."""
         position = self.position_before(None)
         if position is None:
             return None
@@ -1465,7 +1473,9 @@ class TargetArea:
         return next(one for one in self.cursors if one.pages.page(page.number) is page)
 
     def _call_with_block(self, cursor: Cursor, page: Page, index: int, call: Done) -> None:
-        """Call ``call`` with the block of a position: at once if cached, else later. With None if it is unreadable."""
+        """Call ``call`` with the block of a position: immediately if it is cached, else after a read; with None if the
+        block is unreadable.
+        """
         block = self.block(page, index)
         if block is None:
             self.fetch(cursor, page, index, call)
@@ -1487,7 +1497,7 @@ class TargetArea:
                 self.demand()
 
     def _keep_in_memory(self, cursor: Cursor, message: Message, position: Position) -> None:
-        """Load a message that was just paged, if none on disk precedes it and the limits allow it."""
+        """Load a message that was just paged, if no message on disk precedes it and the limits allow it."""
         level = message.traits.priority
         if cursor.levels[level] == 1 and not self.due_on_disk:
             first = all(other is cursor or not other.levels[level] for other in self.cursors)
@@ -1530,7 +1540,7 @@ class TargetArea:
     # ---- limits
 
     def _is_ring(self) -> bool:
-        """Return whether loaded messages count for ``ring-size`` while paged ones do not."""
+        """Return whether the queue is a ring whose size counts only messages in memory."""
         queue = self.queue
         return queue.ring_size >= 0 and not queue.attributes.ring_counts_paged
 
@@ -1542,7 +1552,7 @@ class TargetArea:
         return self.areas.free_memory(size)
 
     def _needs_more(self, one: TargetList, loaded: int, window: int = WINDOW) -> bool:
-        """Return whether to load more for a list, after ``loaded`` messages in this time slice."""
+        """Return whether to load more messages for a list that has loaded ``loaded`` messages in this time slice."""
         pending = one.pending
         assert pending is not None
         if one in self._fetching:
@@ -1572,7 +1582,7 @@ class TargetArea:
     def demand(self) -> None:
         if self._returned:
             self._returned = False
-            if not self.areas.free_memory(0):  # messages that were in delivery are pending now
+            if not self.areas.free_memory(0):  # messages that were requeued can be unloaded
                 self.unload_until(self.areas.within_budget)
         if not self.requested and not self.closed and self._needed():
             self.areas.loader.request(self)
@@ -1605,7 +1615,7 @@ class TargetArea:
     # ---- loading
 
     def work(self, in_time: InTime) -> None:
-        """Load messages until the lists are full, the time slice ends, or a page must be read."""
+        """Load messages until the target lists are full, the time slice ends, or a page must be read."""
         if self.closed:
             return
         queue = self.queue
@@ -1647,7 +1657,7 @@ class TargetArea:
             if one.learn(track.cursor, key_of(page, index), block.number_of(index)):
                 continue
             if known:
-                # `on_returned` adds the reference again if it is unloaded
+                # if the message is unloaded later, `on_returned` adds its position again
                 track.references[one.top].drop_first()
             if one.test is None or known:
                 most = 1 if idle or known or len(one.firsts) > 1 else FETCH_BATCH
@@ -1662,7 +1672,7 @@ class TargetArea:
 
     def _next(self, one: TargetList) -> tuple[Track, Position, bool] | None:
         """Return the first position on disk that may match: its track, the position, and whether it is known to match.
-        Of several addresses, the one with the smallest message number is first. Return None while a block is read.
+        If several addresses have one, the smallest message number decides. Return None while a block is read.
         """
         numbered: dict[Cursor, int] = {}
         if len(one.firsts) > 1:
@@ -1687,8 +1697,8 @@ class TargetArea:
     ) -> int:
         """Deliver messages of a block to consumers without selectors: `_load_run` and `dispatch` in one step.
 
-        A message that its delivery settles gets no reference: such messages are settled in runs. Returns the number of
-        positions that were delivered.
+        A message that is settled by its delivery gets no reference: such messages are settled in runs. Returns the
+        number of positions that were delivered.
         """
         queue = self.queue
         dispatcher = queue.dispatcher
@@ -1738,7 +1748,7 @@ class TargetArea:
     def _load_run(
         self, one: TargetList, track: Track, page: Page, index: int, block: Block, most: int
     ) -> int:
-        """Load messages of one priority from ``most`` positions of a block. Return the number of loaded messages."""
+        """Load the messages of one priority among the next ``most`` positions of a block. Return their number."""
         queue = self.queue
         wanted = one.top + 1
         states = track.cursor.states(page, index, min(block.stop, index + most))
@@ -1778,7 +1788,7 @@ class TargetArea:
                 return
             ref = self.load_reference(cursor, (page, index), block.message(index))
             queue.broker.expiry.watch(ref)
-            # a ring evicts within the batch, whose messages must then be in memory
+            # a ring chooses the messages to evict within the batch, so that these must be in memory
             if queue.ring_size >= 0 or not queue.count or self._has_memory(0):
                 queue.on_due([ref], due)
             else:
@@ -1802,14 +1812,16 @@ class TargetArea:
                 queue.dispatcher.enlist_for_group(ref, consumer)
 
     def _unload_ring(self) -> None:
-        """Unload undelivered messages of a ring: they would count against messages that are requeued."""
+        """Unload undelivered messages of a ring: in memory they would count towards the ring's size, and requeued
+        messages could be evicted.
+        """
         if self._is_ring() and not self.closed:
             self.unload_until(lambda: False)
 
     # ---- blocks
 
     def _block(self, requester: object, cursor: Cursor, page: Page, index: int) -> Block | None:
-        """Return the block with a position, or None while the block is read: `work` is called again after the read."""
+        """Return the block with a position; None if it must be read first: the loader calls `work` after the read."""
         block = self._last_blocks.get(requester)
         if block is not None and block.page is page and block.first <= index < block.stop:
             return block
@@ -1845,10 +1857,10 @@ class TargetArea:
             areas.cache.fetch(cursor.pages, page, stop, lambda came: None)
 
 
-#: Number of messages evicted unread after which the index is cleared of their keys.
+#: Minimum number of messages evicted unread after which their keys are removed from the index.
 MOST_EVICTED = 1000
 
-#: Positions of a block that the rebuild reads between two checks of the time.
+#: Number of positions that the rebuild of the index reads between two checks of the time.
 BATCH = 32
 
 
@@ -1857,14 +1869,14 @@ class LastValueArea(TargetArea):
 
     def __init__(self, queue: LastValueQueue, areas: TargetAreas) -> None:
         super().__init__(queue, areas)
-        self._evicted = 0  # evicted messages whose keys may still be in the index
+        self._evicted = 0  # number of evicted messages whose keys may still be in the index
         self._rebuild: Iterator[bool] | None = None
         self._rebuild_begun = 0
         self._unread: list[Cursor] = []  # cursors that the rebuild has yet to read
         self.last_values = queue
 
     def rebuild(self, cursor: Cursor) -> None:
-        """Suspend delivery of a queue with pages at the start until the index has all their messages."""
+        """Suspend the delivery of a queue that has pages at the start, until the index has all messages in them."""
         self._unread.append(cursor)
         if self._rebuild is None:
             self._rebuild = self._read_all()
@@ -1882,9 +1894,9 @@ class LastValueArea(TargetArea):
             self.demand()
 
     def _read_all(self) -> Iterator[bool]:
-        """Add the waiting messages of the pages to the index. Yields whether a block must be read first."""
+        """Add the messages that wait in the pages to the index. Yields True to wait for a block, False for a pause."""
         queue = self.last_values
-        # in the pages of one address, positions are in the order of message numbers
+        # message numbers are needed only to compare the pages of several addresses
         numbers: dict[int, int] | None = {} if len(self._unread) > 1 else None
         last: Block | None = None
         done = 0
@@ -1911,7 +1923,7 @@ class LastValueArea(TargetArea):
         super().on_paged(cursor, message, position)
 
     def unload(self, ref: Reference) -> None:
-        # such a message returned to its page because of the memory budget, and is pending now
+        # a due message that exceeds the memory budget returns to its page: from now on it is its key's last value
         if self.last_values.fall_due(ref):
             super().unload(ref)
 
@@ -1965,29 +1977,29 @@ class LastValueArea(TargetArea):
         self._end_rebuild()
 
 
-#: Divisor of the memory budget: the share that an attempt to free memory frees beyond the need.
+#: Divisor of the memory budget: the share that an attempt to free memory frees in addition to the required bytes.
 EXTRA_FREED = 16
 
 #: Milliseconds between an unsuccessful attempt to free memory and the next one.
 RETRY_AFTER = 20
 
-#: Divisors of the memory budget, for new messages that stay in memory although their queue has no consumers: maximum
-#: share in use, and maximum share of one such queue.
+#: Divisors of the memory budget. A new message of a queue without consumers stays in memory up to these shares: of the
+#: budget in use, and of the messages of this queue.
 IDLE, ONE_IDLE = 2, 8
 
-#: Divisor of the memory budget: maximum share in use while the head of a queue without consumers is read.
+#: Divisor of the memory budget: share in use above which the head of a queue without consumers is not read.
 AHEAD = 4
 
 
 class HeadCache:
-    """The areas with messages in memory and no active consumer, the latest at the end."""
+    """The target areas with messages in memory and without active consumers, the latest at the end."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
         self.areas: OrderedDict[TargetArea, None] = OrderedDict()
 
     def shrink(self, size: int) -> None:
-        """Unload messages of at least ``size`` bytes together, or all."""
+        """Unload messages, in total at least ``size`` bytes, or all if they have less."""
         end = self._budget.messages - size
         for area in list(self.areas):
             if self._budget.messages <= end:
@@ -2074,7 +2086,7 @@ class TargetAreas:
             self.free_memory(0)
 
     def free_memory(self, size: int) -> bool:
-        """Return whether ``size`` more bytes fit into the budget. Shrink the caches if they do not."""
+        """Return whether the budget has space for ``size`` more bytes. Shrinks the caches to make space."""
         budget = self.budget
         if budget.used + size <= budget.limit:
             return True
@@ -2099,7 +2111,7 @@ class TargetAreas:
         return budget.used <= budget.limit // IDLE and size <= budget.limit // ONE_IDLE
 
     def head_capacity(self, size: int) -> bool:
-        """Return whether a queue without consumers, with ``size`` bytes in memory, may load more at its head."""
+        """Return whether a queue without consumers that has ``size`` bytes in memory may load more of its head."""
         budget = self.budget
         return budget.used <= budget.limit // AHEAD and size < budget.limit // ONE_IDLE
 
@@ -2127,27 +2139,27 @@ class TargetAreas:
 
     @property
     def head_cache_bytes(self) -> int:
-        """Bytes of messages in memory of queues without active consumers."""
+        """Bytes of the messages in memory that belong to queues without active consumers."""
         return self.head_cache.bytes
 
     @property
     def direct_entries(self) -> int:
-        """Messages from pages that are in memory and not in delivery."""
+        """Number of messages from pages that are in memory and not in delivery."""
         return sum(area.ready_messages for area in self.areas)
 
     @property
     def reference_entries(self) -> int:
-        """Positions on disk that are known to match a selector."""
+        """Number of positions on disk that are known to match a selector."""
         return sum(
             len(track) for area in self.areas for one in area.lists.values() for track in one.tracks.values()
         )
 
     @property
     def watermark_lag(self) -> int:
-        """Messages on disk of queues that have consumers."""
+        """Number of messages on disk that belong to queues with consumers."""
         return sum(area.waiting for area in self.areas if area.queue.consumers)
 
     @property
     def blocks_read(self) -> int:
-        """Blocks read from pages since the start."""
+        """Number of blocks read from pages since the start."""
         return self.cache.blocks_read
