@@ -1,7 +1,7 @@
 """The local copy of a replicated log: the data directory that the applied entries produce, written without syncs.
 
-The copy is complete up to the entry in a marker file. The marker may lag behind the files but never lead: an entry that
-is applied again changes nothing. A copy that cannot be trusted is discarded and rebuilt from the log.
+The copy has all entries up to the sequence in its marker file, and maybe later ones: an entry that is applied a second
+time changes nothing. A copy that cannot be trusted is discarded and rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from .log import (
 
 log = logging.getLogger(__name__)
 
-#: Seconds, and bytes applied, between two writes of the marker file. It names all files, so that the interval is one
-#: second longer for each `MARKER_FILES` files.
+#: Seconds, or bytes of applied entries, after which the marker file is written again. The marker file names all files:
+#: the interval is one second longer for each `MARKER_FILES` files.
 MARKER_INTERVAL, MARKER_BYTES, MARKER_FILES = 1.0, 64 * 1024 * 1024, 5000
 
-#: Number of removed files that the marker file names: their entries may have to be purged yet. If such a file exists
-#: again, the marker file always names it, because `ReplicatedFiles.check` counts its entries in the log.
+#: Number of removed files that the marker file names, because their entries may not be purged yet. The marker file also
+#: names every removed file that exists again, because `ReplicatedFiles.check` counts the entries of existing files.
 REMEMBERED_REMOVALS = 256
 
-#: Number of control entries between two checkpoints, by which `ReplicatedFiles.trim` purges control entries.
+#: Number of control entries between two checkpoints: `ReplicatedFiles.trim` purges control entries up to a checkpoint.
 CHECKPOINT_INTERVAL = 10_000
 
 #: Suffix of a file or directory that was set aside, because it belongs to another log.
 DISCARDED = ".discarded"
 
-#: Seconds for which the log may end before the copy, while a new leader of the engine catches up.
+#: Seconds for which the log may lack the last entry of the copy, while a new leader of the engine catches up.
 MAX_SHORT_LOG = 10.0
 
 #: Format 3 added the digest of each file.
@@ -87,7 +87,7 @@ class Places:
         return None
 
     def path(self, key: str) -> Path | None:
-        """Return the file of a key, None without a directory on this machine. Raises `UnsafeLog` for an invalid key."""
+        """Return the path of a key, None if this machine has no directory for it. Raises `UnsafeLog` if invalid."""
         first, *rest = key.split("/")
         if not rest and first in (IDENTITY, VERSION):
             return self.directory.root / first
@@ -119,8 +119,9 @@ class Places:
 
 
 def copied_sequence(root: Path, status: LogStatus) -> int | None:
-    """Return the sequence of the last entry in the copy of a data directory, by its marker file. None for another log.
-    The broker of the directory may run. It writes the marker once a second, less often with many files.
+    """Return the sequence of the last entry in the copy of a data directory, from its marker file; None if it is the
+    copy of another log. A broker may use the directory. It writes the marker file once a second, less often if the copy
+    has many files.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
         marker = json.loads((root / MARKER).read_bytes())
@@ -142,9 +143,9 @@ _FILES = _Files()
 class LocalCopy:
     """The local copy of a log, for one thread at a time.
 
-    ``sequence``: last applied entry. ``removals``: removed or rewritten files, each with the last sequence of its
-    obsolete entries. ``checkpoints``: for some control entries, number and sequence. ``contents``: digests of the
-    present files.
+    ``sequence``: sequence of the last applied entry. ``removals``: removed or rewritten files, each with the last
+    sequence of its obsolete entries. ``checkpoints``: number and sequence of some control entries. ``contents``:
+    digests of the present files.
     """
 
     def __init__(
@@ -161,8 +162,8 @@ class LocalCopy:
         self.checkpoints: deque[tuple[int, int]] = deque()
         self.contents = Contents()
         self._removals_limit = 2 * REMEMBERED_REMOVALS
-        self._expected: Summary | None = None  # summary of the files without losses; None: no beat was read
-        self._rewrites: dict[str, int] = {}  # by path: the sequence before REWRITE, until REWRITTEN
+        self._expected: Summary | None = None  # summary that the files have if nothing is lost; None: unknown
+        self._rewrites: dict[str, int] = {}  # sequence before REWRITE, by path, until REWRITTEN
         self._paging = {directory.paging}
         if directory.retention is not None:
             self._paging.add(directory.retention / _PAGING)
@@ -297,7 +298,9 @@ class LocalCopy:
         return None, False
 
     def _refuse_short_log(self, sequence: int, last: int) -> NoReturn:
-        """Raise `LogUnavailable` while a new leader of the engine may catch up, `UnsafeLog` after `MAX_SHORT_LOG`."""
+        """Raise the error for a log that ends before the copy: `LogUnavailable` while a new leader of the engine may
+        catch up, `UnsafeLog` after `MAX_SHORT_LOG`.
+        """
         now = self._clock()
         if self._short_since is None:
             self._short_since = now
@@ -362,14 +365,16 @@ class LocalCopy:
     def _begins_behind(self) -> bool:
         """Return whether the control entries after the last applied one were purged. If not, they are lost.
 
-        Brokers purge only the first control entries of a log. A copy that starts again begins before the first one
-        left. So it restarts once for each purge, even if many entries are lost.
+        Brokers purge only the first control entries of a log. A copy that restarts begins before the first remaining
+        control entry. So it restarts once for each purge, even if many entries are lost.
         """
         first = self._log.first(CONTROL)
         return first is not None and first.change.at > self.control + 1
 
     def applied(self, changes: Sequence[FileChange], sequence: int) -> None:
-        """Apply changes of this broker that the log has stored. ``sequence``: last of them. Raises `OSError`."""
+        """Apply changes of this broker that the log has stored. ``sequence``: sequence of the last change. Raises
+        `OSError`.
+        """
         for change in changes:
             self._carry_out(change)
             self._count(change, sequence)
@@ -378,8 +383,8 @@ class LocalCopy:
         self._save_if_due()
 
     def _expect(self, change: FileChange, beat: Summary | None) -> None:
-        """Compute the digest that the files must have without losses. Call it before `_count`. ``beat``: the summary,
-        if the entry is a beat. Serials missing after the newest beat count as changes of files.
+        """Compute the digest that the files must have without losses. Call it before `_count`. ``beat``: the summary in
+        the entry, if that is a beat. A serial that is missing after the newest beat counts as a change of a file.
         """
         if beat is not None:
             self._expected = beat
@@ -407,7 +412,7 @@ class LocalCopy:
                 self.removals.append((change.path, before))
 
     def _remembered_removals(self) -> list[tuple[str, int]]:
-        """Return the latest removals, and all removals of files that exist again."""
+        """Return the removals for the marker file: the latest, and earlier ones of files that exist again."""
         removals = list(self.removals)
         old, latest = removals[:-REMEMBERED_REMOVALS], removals[-REMEMBERED_REMOVALS:]
         return [each for each in old if each[0] in self.contents.digests] + latest
@@ -419,12 +424,13 @@ class LocalCopy:
 
     @property
     def summary(self) -> Summary:
-        """The contents of the log up to ``sequence``."""
+        """The summary of the log up to ``sequence``."""
         return self.contents.summary
 
     @property
     def missing(self) -> int:
-        """Minimum number of entries that the log has lost and the copy lacks. Valid at the end of the log.
+        """Minimum number of entries that the log has lost and the copy lacks. Valid when the copy has reached the end
+        of the log.
 
         Losses may cancel each other in the count, but 0 means that no entry is missing. A log that has changes and no
         beat has lost the beat.

@@ -107,7 +107,7 @@ def _changes(path: Path, key: str) -> Iterator[FileChange]:
 
 
 def _append(log: ReplicatedLog, contents: Contents, changes: Sequence[FileChange]) -> int:
-    """Add sequence and serial numbers to changes, and append them. Retries while the engine does not answer."""
+    """Add serials to changes, and append the changes. Retries while the engine does not answer."""
     given: Sequence[FileChange] = [
         change._replace(serial=serial) if change.path else change
         for serial, change in enumerate(changes, contents.serial + 1)
@@ -128,7 +128,9 @@ def _append(log: ReplicatedLog, contents: Contents, changes: Sequence[FileChange
 
 
 def open_log(settings: ReplicatedLogSettings) -> ReplicatedLog:
-    """Return the log of the settings, not connected. Raises `UnsafeLog` for an unusable URL or unusable files."""
+    """Return the log that the settings name, not connected. Raises `UnsafeLog` if the URL or a file in the settings
+    cannot be used.
+    """
     try:
         if _is_nats(settings):
             from .nats_log import NatsLog

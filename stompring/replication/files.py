@@ -1,7 +1,8 @@
 """Files whose changes are stored in a replicated log first, then in the local copy.
 
 The changes of a batch go to the log as one ordered append. The store gets no confirmation before the log has them.
-Changes that the log did not confirm stay pending. They are stored before all others: until then, every change fails.
+Changes that the log did not confirm stay pending. The log must store them before new changes: until then, every new
+change fails.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ log = logging.getLogger(__name__)
 #: Bytes of buffered changes above which a batch appends them before its end.
 MAX_APPEND = 4 * 1024 * 1024
 
-#: Number of removed files with entries to purge above which the end of a batch purges entries of some.
+#: Number of removed files with unpurged entries above which the end of a batch purges the entries of some files.
 MAX_WAITING_PURGES = 64
 
-#: Number of files whose entries one `ReplicatedFiles.trim` purges, and the end of a batch if too many wait.
+#: Number of files whose entries one call of `ReplicatedFiles.trim` purges: when the broker is idle, and after a batch.
 PURGES, PURGES_OF_BATCH = 16, 4
 
 #: Bytes that one step of a rewrite writes, and maximum seconds of one `ReplicatedFiles.check`.
@@ -61,11 +62,11 @@ class NotActive(OSError):
 
 
 class ReplicatedFiles(Files):
-    """The files of the active broker. ``copy`` has all entries of the log, its claim included.
+    """The files of the active broker. ``copy`` has all entries of the log, including the claim of this broker.
 
     Any thread may call the methods; one thread at a time has a batch. ``on_lost``: called once, with the reason, when
-    this broker must stop to write. ``appends``: batches that the log has stored. ``rewritten``: files written to the
-    log again.
+    this broker must stop writing. ``appends``: number of batches that the log has stored. ``rewritten``: number of
+    files that were written to the log again.
     """
 
     replicated = True
@@ -87,25 +88,25 @@ class ReplicatedFiles(Files):
         self._on_lost = on_lost
         self._patience = patience
         self._places = copy.places
-        self._contents = copy.contents.copy()  # including buffered changes
+        self._contents = copy.contents.copy()  # contents of the log after the buffered changes
         self._damaged: deque[str] | None = None  # files to rewrite; None: no comparison is under way
         self._everything = False  # whether `_damaged` has all files, because a standby requested all
         self._rewritten_before = 0  # `rewritten` when the comparison began
-        self._rewritten_to = 0  # bytes of the first damaged file that are rewritten
+        self._rewritten_to = 0  # number of bytes of the first damaged file that were rewritten
         self._lock = RLock()
         self._trimming = Lock()
         self._batch = 0  # identifier of the thread that has a batch
         self._owner = 0  # identifier of the thread of the last change
-        self._fault: OSError | None = None  # error of the current batch; its later changes raise it, too
+        self._fault: OSError | None = None  # error of the current batch: its later changes raise it, too
         self._descriptors: dict[int, tuple[Path, str]] = {}
         self._next = -2
         self._buffer: list[FileChange] = []
         self._buffered_bytes = 0
-        self._exists: dict[str, bool] = {}  # whether each file with unconfirmed changes exists after them
+        self._exists: dict[str, bool] = {}  # by key: whether a file exists after its unconfirmed changes
         self._pending: list[FileChange] = []  # changes that the log has not confirmed
-        self._given = False  # whether the log has `_pending`, and stores it before other changes
+        self._given = False  # whether `_pending` was passed to the log, which stores it first
         self._last = copy.sequence  # sequence of the last confirmed entry
-        # the last write: a write that begins at its end extends it
+        # the last write, which a following write extends if it begins where the last one ends
         self._key = ""
         self._at = 0
         self._parts: list[bytes | memoryview] = []
@@ -136,7 +137,7 @@ class ReplicatedFiles(Files):
 
     @contextmanager
     def _changing(self, key: str = "") -> Iterator[None]:
-        """Context manager: the body changes a file. Outside a batch, the log has stored the change when it ends."""
+        """Context manager whose body changes a file. Outside a batch, its exit waits until the log has the change."""
         with self._lock:
             self._begin_change(key)
             yield
@@ -148,13 +149,15 @@ class ReplicatedFiles(Files):
                     self._flush()
 
     def _begin_change(self, key: str = "") -> None:
-        """Store earlier changes before a change of the file ``key``, if an append failed or one of them removes it."""
+        """Store earlier changes before a change of the file ``key``, if an append failed, or if one of the earlier
+        changes removes this file.
+        """
         if self.lost is not None:
             raise NotActive(EIO, self.lost)
         in_batch = self._in_batch()
         if in_batch and self._fault is not None:
             raise _again(self._fault)
-        # a removed file is created again: the purge of its old entries, up to this append, must not reach new ones
+        # a removed file is created again: store the removal first, so that the purge up to it keeps the new entries
         if self._pending or self._exists.get(key) is False:
             self._flush_patiently()
         self._owner = get_ident()
@@ -242,7 +245,7 @@ class ReplicatedFiles(Files):
         checkpoints = copy.checkpoints
         if checkpoints and checkpoints[0][0] <= copy.control - KEPT_CONTROLS:
             sequence = checkpoints[0][1]
-            # purge the end of a file after its other entries: without the end, a new copy would keep the file
+            # purge the end of a file after the file's other entries: else a new copy would have the file again
             if not copy.removals or copy.removals[0][1] > sequence:
                 self._log.purge(CONTROL, sequence)
                 checkpoints.popleft()
@@ -322,7 +325,7 @@ class ReplicatedFiles(Files):
         return deque(sorted(found))
 
     def _check_controls(self, stored: int) -> None:
-        """If control entries are lost, purge those before the newest one: new copies then start with the newest."""
+        """If control entries are lost, purge all before the newest one: new copies then start with the newest one."""
         first, last = self._log.first(CONTROL), self._log.last(CONTROL)
         if first is None or last is None:
             return

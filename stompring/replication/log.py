@@ -87,7 +87,7 @@ class Summary:
     digest: int = 0
 
     def after(self, changes: Iterable[FileChange], skipped: Iterable[int] = ()) -> Summary:
-        """Return the summary after ``changes``. ``skipped``: serials that are missing before them."""
+        """Return the summary after ``changes``. ``skipped``: serials of earlier changes that were not read."""
         serial, control, digest = self.serial, self.control, self.digest + weights(skipped)
         for change in changes:
             serial = max(serial, change.serial)
@@ -101,10 +101,10 @@ class Summary:
 
 @dataclass(slots=True)
 class Contents:
-    """The digests of the files that the entries so far leave.
+    """The digests of the files that exist after the entries read so far.
 
     ``digests``: digest by path, over the changes since the file's creation or its last `Operation.REWRITTEN`.
-    ``total``: their sum. ``rewrites``: digest of each file whose rewrite has not ended, over the changes since
+    ``total``: sum of all digests. ``rewrites``: digest of each file whose rewrite has not ended, over the changes since
     `Operation.REWRITE`. ``serial``, ``control``: as in `Summary`.
     """
 
@@ -203,7 +203,7 @@ def decode_beat(data: bytes | memoryview) -> Beat:
 
 
 def _known(given: dict[str, Any], empty: Beat | Summary) -> dict[str, Any]:
-    """Return the items whose values have the type of the item of that name in ``empty``."""
+    """Return the items of ``given`` whose values have the type of the field with the same name in ``empty``."""
     kinds = {each.name: type(getattr(empty, each.name)) for each in fields(empty)}
     return {
         name: value for name, value in given.items() if value is not None and type(value) is kinds.get(name)
@@ -284,8 +284,8 @@ class FileChange(NamedTuple):
 
     @property
     def dropped(self) -> int | None:
-        """The digest that this entry subtracts: of the file that it ends, or of a rewritten file before REWRITE. None
-        if its data has no digest.
+        """The digest that this entry subtracts: the digest of the file that it ends, or of a rewritten file before
+        REWRITE. None if the data of the entry has no digest.
         """
         if self.operation in CONTROLS or self.operation is Operation.REWRITTEN:
             numbers = bytes(self.data).split()
@@ -399,7 +399,7 @@ class ReplicatedLog(Protocol):
         """Return the last entry under a key that is not purged, None if there is none."""
 
     def counts(self) -> dict[str, int] | None:
-        """Return the number of stored entries by key, from the leader of the engine. None: too many to count."""
+        """Return the number of stored entries by key, from the leader of the engine; None if they are too many."""
 
     def claim(self, writer: int, after: int, change: FileChange) -> int | None:
         """Append ``change`` (CLAIM) as the first entry of a new writer, number 0, if the log ends at ``after``.
@@ -410,8 +410,8 @@ class ReplicatedLog(Protocol):
         """
 
     def append(self, changes: Sequence[FileChange]) -> int:
-        """Append changes in order, each at the sequence after the previous entry of this writer, as its numbers 1, 2, 3
-        …
+        """Append changes in order, each at the sequence after the previous entry of this writer. The entries get the
+        numbers 1, 2, 3 … within the writer.
 
         Returns the sequence of the last one when all are stored. Raises `Fenced` if another broker has written. After
         `LogUnavailable` or `LogFull` some changes may be stored. The log keeps the others, and the next call stores
@@ -478,7 +478,7 @@ def decode_entry(payload: bytes, sequence: int, time: int) -> LogEntry:
         raise UnsafeLog(f"entry {sequence} of the replicated log is not stompring's: {fault}") from None
 
 
-#: Bytes that stay free in a full log for beats, claims and removals. Without removals the log would stay full.
+#: Bytes of a log that only beats, claims and removals may use. Without removals a full log would stay full.
 RESERVE = 1024 * 1024
 
 #: Estimated bytes that an engine stores for an entry in addition to its data.
@@ -495,7 +495,7 @@ _T = TypeVar("_T")
 def _in_turn(
     method: Callable[Concatenate[ReplicatedLog, _P], _T],
 ) -> Callable[Concatenate[SharedLog, _P], _T]:
-    """Return a method of `SharedLog` that holds the lock and calls the method of the same name of its log."""
+    """Return a method of `SharedLog` that holds the lock and calls the engine's method with the same name."""
 
     def call(shared: SharedLog, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
         with shared._lock:
@@ -510,8 +510,8 @@ class SharedLog:
 
     An append raises `Fenced` except between `claim` and `close_writing`. ``on_lost``: called with the reason when an
     append shows that another broker is active, or that the log is unsafe. ``stored_at``: time by ``clock`` at which the
-    last stored append began; ``sequence``: sequence of its last entry. ``contents``: `Beat.contents` after all changes
-    that were passed to the log.
+    last stored append began; ``sequence``: sequence of the last entry in that append. ``contents``: `Beat.contents`
+    after all changes that were passed to the log.
     """
 
     def __init__(
@@ -545,7 +545,7 @@ class SharedLog:
         return (0, -1) if status is None else (status.bytes + self._added, status.max_bytes)
 
     def close_writing(self, reason: str) -> None:
-        """Refuse later appends. An append in another thread continues."""
+        """Refuse later appends. An append in progress in another thread continues."""
         self._closed = reason
 
     # ---- appends
@@ -641,7 +641,7 @@ class SharedLog:
         if status.bytes + self._added + size <= limit:
             return
         if self._clock() - self.status_at >= FULL_INTERVAL:
-            status = self.status()  # the engine may have purged entries since then
+            status = self.status()  # the engine may have purged entries since the last status
             if status.bytes + size <= limit:
                 return
         raise NoRoom(f"the replicated log is full: {status.bytes} of {status.max_bytes} bytes")

@@ -126,7 +126,7 @@ def tls_context(settings: ReplicatedLogSettings, is_tls: bool) -> ssl.SSLContext
 
 
 class _Client(Client):
-    """A client that requires TLS: nats-py alone sends the password in the clear if the server does not require TLS."""
+    """A client that can require TLS: without it, nats-py sends the password unencrypted to a server without TLS."""
 
     demands_tls = False
 
@@ -233,7 +233,7 @@ class NatsConnection:
             self._task = asyncio.create_task(self._stay_connected())
 
     async def link(self, timeout: float) -> Link:
-        """Return the current link. Raises `LogUnavailable` without one after ``timeout`` seconds."""
+        """Return the current link. Raises `LogUnavailable` if there is no link within ``timeout`` seconds."""
         try:
             async with asyncio.timeout(max(timeout, 0.001)):
                 while self._link is None or self._link.lost.is_set():
@@ -335,7 +335,7 @@ class NatsConnection:
                 link.drop()
 
         async def on_error(fault: Exception) -> None:
-            if not links:  # without a link here, nats-py would wait and try again
+            if not links:  # not connected yet: raise, because nats-py would wait and try again
                 raise fault
             self.fault = str(fault)
 
@@ -396,7 +396,7 @@ class NatsConnection:
 
 
 def _check_credentials(path: str | None) -> None:
-    """Raise `OSError` for a file without these lines: nats-py would read it in an endless loop."""
+    """Raise `OSError` if the file is not a credentials file: nats-py would read the file in an endless loop."""
     if path is not None:
         text = Path(path).read_bytes()
         if b"BEGIN NATS USER JWT" not in text or b"BEGIN USER NKEY SEED" not in text:
@@ -426,7 +426,8 @@ PATIENCE = 1.0
 DOUBT = 3.0
 #: Seconds between attempts while the stream has no leader.
 PAUSE = 0.05
-#: Messages per pull request, and number of concurrent requests: together the most that a reader has in memory.
+#: Messages of one pull request, and number of concurrent pull requests. Their product is the maximum number of messages
+#: that a reader has requested and not received.
 PULL, PULLS = 64, 2
 PULL_EXPIRES = 20.0
 #: Number of entries requested at once from the leader without a consumer.
@@ -451,7 +452,7 @@ _STREAM_NAME = re.compile(r"[^\s.*>/\\]{1,255}")
 
 # Codes of JetStream errors (err_code).
 _NOT_FOUND, _NO_MESSAGE = 10059, 10037
-_FULL = frozenset((10002, 10028, 10047, 10077))  # limits of the account, memory, storage or stream
+_FULL = frozenset((10002, 10028, 10047, 10077))  # a limit of account, memory, storage or stream is reached
 _TOO_LARGE = 10054
 
 
@@ -479,8 +480,8 @@ class _Reader:
     name: str
     inbox: str
     position: int  # sequence of the last entry returned
-    delivered: int = 0  # messages received from the consumer
-    requested: int = 0  # messages requested and not received yet
+    delivered: int = 0  # number of messages received from the consumer
+    requested: int = 0  # number of messages requested and not received yet
     is_broken: bool = False
     arrived: deque[Msg] = field(default_factory=deque)
     signal: asyncio.Event = field(default_factory=asyncio.Event)
@@ -525,7 +526,9 @@ def _token(text: str) -> str:
 
 
 def stream_subjects(stream: str) -> list[str]:
-    """Return the subjects that a stream stores. Requests between brokers have others with the same first token."""
+    """Return the subjects that a stream stores. Subjects of requests between brokers have the same first token, but the
+    stream does not store them.
+    """
     return [f"{stream}.file.>", f"{stream}.control", f"{stream}.beats"]
 
 
@@ -596,7 +599,9 @@ class NatsLog:
     def __init__(
         self, settings: ReplicatedLogSettings, is_local: Callable[[str], bool] | None = None
     ) -> None:
-        """``is_local``: whether a host and port are of this machine. Raises `UnsafeLog` for an invalid stream name."""
+        """``is_local``: function that returns whether a ``host:port`` is an address of this machine. Raises `UnsafeLog`
+        for an invalid stream name.
+        """
         if not _STREAM_NAME.fullmatch(settings.stream):
             raise UnsafeLog(
                 f"stream {settings.stream!r}: a name without blanks, dots, slashes, * and > is required"
@@ -608,7 +613,7 @@ class NatsLog:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._identity = ""
-        self._doubts: dict[type[UnsafeLog], float] = {}  # by kind: time of the first doubtful answer
+        self._doubts: dict[type[UnsafeLog], float] = {}  # time of the first doubtful answer, by kind of error
         self._fatal: Exception | None = None
         # the writer
         self._writer = self._number = self._last = 0
@@ -655,7 +660,7 @@ class NatsLog:
         return self._run(self._get({"last_by_subj": subject_of(self._stream, key)}))
 
     def purge(self, key: str, through: int) -> None:
-        # the request has the first sequence that stays
+        # "seq" in the request is the first sequence that stays
         body = {"filter": subject_of(self._stream, key), "seq": through + 1}
         self._run(self._api(f"STREAM.PURGE.{self._stream}", body))
 
@@ -724,8 +729,8 @@ class NatsLog:
         raise LogUnavailable(f"NATS does not answer {subject.removesuffix('.' + self._stream)}: {reason}")
 
     def _doubt(self, reason: str, advice: str, kind: type[UnsafeLog] = UnsafeLog) -> None:
-        """Raise `LogUnavailable` for an answer that may be a mistake of the server, ``kind`` if it lasts for `DOUBT` s.
-        A contrary answer ends the doubt.
+        """Raise `LogUnavailable` for an answer that may be a mistake of the server, or ``kind`` if the server has
+        repeated the answer for `DOUBT` seconds. A different answer ends the doubt.
         """
         now = monotonic()
         if now - self._doubts.setdefault(kind, now) >= DOUBT:
@@ -963,7 +968,7 @@ class NatsLog:
         return await self._read_one_by_one(after)
 
     async def _read_one_by_one(self, after: int) -> list[LogEntry]:
-        """Return some entries from the leader, without a consumer: during an election the cluster creates none."""
+        """Return some entries from the leader. Needs no consumer, which the cluster does not create in an election."""
         places = range(after + 1, after + 1 + GETS)
         found = await asyncio.gather(*(self._next(place) for place in places))
         entries: list[LogEntry] = []
@@ -971,7 +976,7 @@ class NatsLog:
             if entry is None:
                 break
             if not entries or place == entries[-1].sequence + 1:
-                # this is the first entry at or after ``place``: there is none between it and the previous one
+                # ``entry`` is the first one at or after ``place``: no entry is between it and the previous one
                 entries.append(entry)
         return entries
 
@@ -997,7 +1002,7 @@ class NatsLog:
         ]
 
     async def _pull(self, reader: _Reader) -> None:
-        """Request messages until as many requests are in progress as allowed."""
+        """Request messages, so that `PULL` times `PULLS` messages are requested."""
         count = PULL * PULLS - reader.requested
         body = {"batch": count, "expires": int(PULL_EXPIRES * 1e9)}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{reader.name}"
@@ -1061,7 +1066,7 @@ class NatsLog:
             headers["Nats-Expected-Last-Subject-Sequence"] = "0"
         reason = ""
         while True:
-            if await self._end() > after:  # an entry sent without a majority may be stored later
+            if await self._end() > after:  # another entry, or this claim from an earlier attempt
                 entry = await self._next(after + 1)
                 is_own = entry is not None and (entry.writer, entry.sequence) == (writer, after + 1)
                 return self._claimed(writer, after + 1) if is_own else None

@@ -55,11 +55,11 @@ POLL_INTERVAL = 0.1
 #: Maximum entries and bytes of one append, and of one read.
 _APPEND_ENTRIES, _APPEND_BYTES = 512, 2 << 20
 _READ_ENTRIES, _READ_BYTES = 2048, 8 << 20
-#: Minimum fraction of these bytes on a slow connection: each timeout halves the fraction.
+#: Minimum fraction of `_APPEND_BYTES` and `_READ_BYTES` on a slow connection: each timeout halves the fraction.
 _LEAST_SHARE = 1 / 32
 #: Number of consecutive timeouts after which another host is tried.
 _TIMEOUTS = 3
-#: Maximum number of entries that are counted: this takes a fraction of `CALL_TIMEOUT`.
+#: Maximum number of entries that are counted. To count so many takes a fraction of `CALL_TIMEOUT`.
 MAX_COUNTED = 500_000
 #: Entries that one statement deletes.
 _PURGE_ENTRIES = 500
@@ -233,8 +233,8 @@ class _TimedOut(psycopg.OperationalError):
 
 
 class _Session(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that waits for answers until ``deadline``. It does not ask the server to cancel a late statement: a
-    cancelled wait for the synchronous standby is a success.
+    """A connection that waits for answers until ``deadline``. It does not cancel a late statement: a statement whose
+    wait for the synchronous standby is cancelled counts as a success.
     """
 
     deadline = 0.0
@@ -264,7 +264,7 @@ class _Session(psycopg.Connection[tuple[Any, ...]]):
 
 
 class _Head(NamedTuple):
-    """The columns of `_HEAD_COLUMNS`."""
+    """The head of a log: the columns `_HEAD_COLUMNS` of its row."""
 
     identity: str
     log: str
@@ -444,8 +444,8 @@ class PostgresLog:
         return batch
 
     def _store(self, writer: int, expected: int, batch: Sequence[_Pending]) -> bool:
-        """Append ``batch`` at the sequence ``expected``. Returns False, without an effect, if the head differs or has
-        no space.
+        """Append ``batch`` after the sequence ``expected``. Returns False and changes nothing if the log does not end
+        at ``expected``, or is full.
         """
         self._connection()
         rows = self._query(
@@ -646,7 +646,9 @@ class PostgresLog:
             raise LogUnavailable(text) if self._safe else UnsafeLog(text)
 
     def _query(self, statement: str, parameters: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement, which has ``stream`` and ``log`` as further parameters. Retries conflicts."""
+        """Return the rows of a statement. Adds the parameters ``stream`` and ``log``. Retries after conflicts with
+        other statements.
+        """
         attempt = 0
         while True:
             session = self._connection()
@@ -771,7 +773,9 @@ def _entry(row: tuple[Any, ...]) -> LogEntry:
 
 
 def _required(standbys: str | None) -> int:
-    """Return the number of standbys in ``synchronous_standby_names``: ``a, b``, ``2 (a, b)``, ``ANY 2 (a, b, c)``."""
+    """Return the number of standbys that must confirm a commit, from ``synchronous_standby_names``: ``a, b``,
+    ``2 (a, b)``, ``ANY 2 (a, b, c)``.
+    """
     words, _, listed = (standbys or "").partition("(")
     if listed:
         return next((int(word) for word in words.split() if word.isdecimal()), 1)

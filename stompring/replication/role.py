@@ -87,8 +87,8 @@ PING = "ping"
 #: rewrite all files.
 CHECK, REPAIR = "check", "repair"
 
-#: Seconds after a CHECK or REPAIR at which the standby rebuilds its copy, and then before the next request: at first,
-#: and at most.
+#: Seconds from a CHECK or REPAIR to a rebuild of the standby's copy, and from a rebuild to the next request, while
+#: entries are missing: at first, and at most.
 CHECK_INTERVAL, MAX_CHECK_INTERVAL = 10.0, 300.0
 
 #: Number of checks, `STATUS_INTERVAL` apart, after which entries missing from a copy count as lost. Late entries, or
@@ -149,7 +149,9 @@ ACTIVE_ROLES = (Role.ACTIVE, Role.SUSPENDED)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """``takeover_timeout``: seconds of silence before a standby takes over. Raises `ValueError` for less than 2."""
+    """``takeover_timeout``: seconds without an entry after which a standby takes over. Raises `ValueError` for less
+    than 2.
+    """
 
     takeover_timeout: float
 
@@ -162,7 +164,7 @@ class Timing:
 
     @property
     def freshness(self) -> float:
-        """Seconds without a stored append before the active broker is suspended. A standby takes over later."""
+        """Seconds without a stored append after which the active broker is suspended. A standby takes over later."""
         return min(MAX_FRESHNESS, self.takeover_timeout - MARGIN)
 
 
@@ -244,8 +246,8 @@ class NodeCallbacks(Protocol):
         """An append was stored after `on_suspended`: the broker is still active."""
 
     def on_lost(self, reason: str, exit_code: int) -> None:
-        """The broker must stop at once, without another append. Called once. ``exit_code``: 75 after an active role,
-        else 1.
+        """The broker must stop immediately, without another append. Called once. ``exit_code``: 75 if the broker was
+        active, else 1.
         """
 
     def on_step_down(self, request: StepDown) -> None:
@@ -255,7 +257,7 @@ class NodeCallbacks(Protocol):
 class Node:
     """One broker of a replicated log.
 
-    ``identity`` describes this process. One thread, the node's, calls `step`. Any thread may call `is_fresh`, `touch`,
+    ``identity`` describes this process. Only the node's thread calls `step`. Any thread may call `is_fresh`, `touch`,
     `status`, `lose`, `release` and the methods of ``log``, through which the whole process appends.
     """
 
@@ -285,8 +287,8 @@ class Node:
         self.log = SharedLog(engine, clock, self.lose)
         #: Purges obsolete entries. The active node calls it after each step, in its thread.
         self.on_idle: Callable[[], object] | None = None
-        #: Does one step of a comparison of the log with the files, and rewrites lost entries; with True all files. The
-        #: active node calls it in its thread until it returns True.
+        #: Does one step of a comparison of the log with the files. Rewrites files with lost entries, or all files if
+        #: the argument is True. The active node calls it in its thread until it returns True.
         self.check_log: Callable[[bool], bool] | None = None
         self._role = Role.CONNECTING
         self._guard = Lock()  # guards `_role`, which several threads change
@@ -294,7 +296,7 @@ class Node:
         # standby
         self._rebuilding = True
         self._rebuilt_entries = self._rebuild_entries = self._rebuilt_bytes = self._rebuild_bytes = 0
-        self._rebuild_end = 0  # the end of the log, when it was measured
+        self._rebuild_end = 0  # sequence at the end of the log when the rebuild was measured
         self._silent_since = 0.0
         self._answering = 0.0  # seconds for which the engine has answered without an outage
         self._answered: float | None = None  # time of the engine's last answer
@@ -302,13 +304,13 @@ class Node:
         self._tail: LogEntry | None = None  # the last entry that was read
         self._beat: Beat | None = None  # the last beat that was read
         self._beat_time = 0
-        self._claim: tuple[int, int, float] | None = None  # writer, after, first try (unanswered claim)
+        self._claim: tuple[int, int, float] | None = None  # unanswered claim: writer, after, first try
         self._refused = False  # whether the last claim failed, although the engine may answer reads
         self._short_since: float | None = None
         self._failures = 0  # number of consecutive failed starts of brokers up to now
         self._failures_reported = 0  # sequence of the last RELEASE that was reported
         self._unread_since: float | None = None  # time since which `read` has not returned the last entries
-        self._unread = 0  # number of the entries that `read` has not returned, after `MAX_SHORT_LOG`
+        self._unread = 0  # number of entries that `read` has not returned within `MAX_SHORT_LOG`
         self._lag = (0, 0, 0.0)
         self._missing = 0  # reported number of entries that the copy lacks
         self._looks = (0, 0)  # `missing` at the last check, and number of consecutive checks with this result
@@ -332,7 +334,7 @@ class Node:
     # ---- for any thread
 
     def is_fresh(self) -> bool:
-        """Return whether this broker is active and has stored an append recently: no other can be active yet. Cheap."""
+        """Return whether this broker is active and has stored an append recently, so that no other is active. Fast."""
         return self._role in ACTIVE_ROLES and self._clock() - self.log.stored_at < self._freshness
 
     def touch(self) -> None:
@@ -394,7 +396,7 @@ class Node:
         self._callbacks.on_lost(reason, EXIT_NOT_ACTIVE if was_active else 1)
 
     def release(self, reason: str = "stopped", successor: str = "") -> bool:
-        """Append RELEASE, so that a standby takes over at once. Returns whether it is stored.
+        """Append RELEASE, so that a standby takes over immediately. Returns whether the RELEASE is stored.
 
         With the reason `START_FAILED` standbys wait longer with each consecutive failure. Blocks for the seconds of one
         append. Later appends are refused even if the RELEASE is not stored.
@@ -639,7 +641,7 @@ class Node:
         self._checks += 1
         if self._checks % 2:
             self.log.request(CHECK if self._checks == 1 else REPAIR, "")
-        else:  # rewritten entries have arrived by now; others may exist on other nodes, or a removal is lost
+        else:  # entries may be missing only on the node that was read, or the removal of their file is lost
             self._check_interval = min(2 * self._check_interval, MAX_CHECK_INTERVAL)
             self.log.read_from_leader()
             self._copy.restart(
@@ -850,7 +852,7 @@ class Node:
                 log.warning("request %r ignored: unknown", request)
 
     def _keep_beats(self, kept: int) -> None:
-        """Purge all beats except the latest ``kept``. The newest beat has the contents of the log."""
+        """Purge all beats except the latest ``kept``, at least 1: the newest beat has the contents of the log."""
         if len(self._beats) >= kept:
             self.log.purge(BEATS, self._beats[-kept] - 1)
             while len(self._beats) > kept:
