@@ -10,7 +10,7 @@ from typing import Any
 
 def register(spark: Any) -> None:
     """Register the formats ``stompring`` (data directories) and ``stomp`` (any STOMP broker) in a SparkSession."""
-    # not at the top of the module: other modules work without Spark
+    # imported here, not at the top: the other modules of the package work without Spark
     from stompring.pipeline.source import StompringSource
     from stompring.pipeline.stomp.format import StompFormat
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 STRING, LONG, INT, BOOLEAN, BINARY = "STRING", "BIGINT", "INT", "BOOLEAN", "BINARY"
 TIMESTAMP, HEADERS = "TIMESTAMP", "MAP<STRING,STRING>"
 
-#: Column and type, as Spark's DDL names it.
+#: The type of each column of a table, with its name in Spark's DDL.
 Columns = Mapping[str, str]
 
 #: A row for each message in each queue that it entered.
@@ -72,7 +72,7 @@ COUNTERS = (
     "size",
 )
 
-#: A row for each queue in each sample. A sample has the queues whose counters changed.
+#: A row for each queue in each sample. A sample has only the queues whose counters changed since the previous sample.
 SAMPLES: Columns = {
     "time": TIMESTAMP,
     "address": STRING,
@@ -82,7 +82,7 @@ SAMPLES: Columns = {
 
 TABLES: Mapping[str, Columns] = {"messages": MESSAGES, "events": EVENTS, "samples": SAMPLES}
 
-#: Endings of the files of each table.
+#: Name endings of the files that contain the rows of each table.
 ENDINGS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("messages", "events"), frozenset({".journal", ".page"})),
     "samples": frozenset({".samples"}),
@@ -90,7 +90,7 @@ ENDINGS: Mapping[str, frozenset[str]] = {
 ALL_ENDINGS = frozenset().union(*ENDINGS.values())
 
 
-#: Arrow types of Spark's types. Spark requires UTC for times, whatever the time zone of the session.
+#: Arrow type for each Spark type. Spark requires UTC for times, even if its session has another time zone.
 TYPES: dict[str, Any] = {
     STRING: pa.string(),
     LONG: pa.int64(),
@@ -101,10 +101,10 @@ TYPES: dict[str, Any] = {
     HEADERS: pa.map_(pa.string(), pa.string()),
 }
 
-#: Greatest number that `distinct` counts in a table; greater numbers are sorted.
+#: `distinct` counts numbers up to this one in a lookup table, which is faster than sorting them.
 _LOOKUP_LIMIT = 1 << 16
 
-#: The last millisecond of the year 9999, the last year of Python's dates: it replaces later times.
+#: The last millisecond of the year 9999 (epoch ms). It replaces later times, which Python's dates do not support.
 LAST_TIME = 253_402_300_799_999
 
 
@@ -136,8 +136,10 @@ def one_group(times: Any, addresses: Any, names: Mapping[int, str]) -> Any:
 
 
 def rows_at(rows: Any, which: Any) -> Any:
-    """Return some rows of a structured array. The view has rows without fields: numpy copies each row whole, ten
-    times as fast as field by field."""
+    """Return the rows of a structured array at the indices (or with the mask) ``which``.
+
+    In a view without fields numpy copies each row as a whole, which is ten times as fast as field by field.
+    """
     return rows.view(f"V{rows.dtype.itemsize}")[which].view(rows.dtype)
 
 
@@ -148,7 +150,7 @@ def numbered(counts: Any) -> tuple[Any, Any]:
 
 
 def by_group(groups: Any) -> Iterator[tuple[int, Any]]:
-    """Yield each distinct number in ``groups``, which has one for each row, with the mask of its rows."""
+    """Yield each distinct group number, and the mask of its rows. ``groups``: the group number of each row."""
     if len(groups):
         least = groups.min()
         for number in distinct(groups - least)[0].tolist():
@@ -173,7 +175,7 @@ def integers(values: Any, type_: str, valid: Any = None) -> Any:
 
 
 def timestamps(values: Any, valid: Any = None) -> Any:
-    """Return timestamps from epoch ms, null for rows that are not ``valid``. Without a mask 0 becomes null."""
+    """Return timestamps from epoch ms, null for rows that are not ``valid``; without ``valid``: null for the time 0."""
     if valid is None:
         valid = values != 0
     if not valid.any():
@@ -187,9 +189,9 @@ def booleans(values: Any) -> Any:
 
 
 def fixed_rows(data: Any, width: int, starts: Any) -> Any:
-    """Return ``width`` bytes of ``data`` (an array of bytes) from each position in ``starts``, as rows.
+    """Return a row of ``width`` bytes for each position in ``starts``. ``data`` is an array of bytes.
 
-    numpy copies them from an array of overlapping items: several times as fast as byte by byte.
+    numpy copies whole rows from a view of overlapping items, which is several times as fast as byte by byte.
     """
     if not width:
         return np.empty((len(starts), 0), np.uint8)
@@ -208,10 +210,10 @@ def rows_where(wanted: Any, batch: Any) -> Any:
 
 
 def slices(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
-    """Return pieces of ``data`` (a buffer of Arrow) as binary values. ``pick`` has their indices, maybe repeated.
+    """Return pieces of ``data`` (a buffer of Arrow) as binary values. ``pick``: indices of the pieces to return.
 
-    The pieces ascend and span at most 2 GiB. Every second value of one array over ``data`` is a piece, so that only
-    picked pieces are copied.
+    ``starts`` and ``stops``: bounds of all pieces, ascending, at most 2 GiB from first to last. In an array over
+    ``data`` pieces and the gaps between them alternate, so that ``take`` copies only the picked pieces.
     """
     count = len(starts)
     if not count:
@@ -233,7 +235,7 @@ def strings(values: Sequence[bytes | None]) -> Any:
 
 
 def integers_of(column: Any, type_: Any) -> Any:
-    """Return a view of the values of a column without nulls. Times are microseconds."""
+    """Return a numpy view of the values of a column without nulls. A time is a number of microseconds."""
     data = column.buffers()[1]
     if data is None:
         return np.zeros(0, type_)
@@ -247,7 +249,10 @@ def offsets_of(column: Any) -> Any:
 
 
 def as_strings(array: Any, null_if_empty: bool = False) -> Any:
-    """Return binary or string values as strings. Invalid bytes become U+FFFD, empty ones null if ``null_if_empty``."""
+    """Return binary or string values as strings. Invalid bytes become U+FFFD.
+
+    ``null_if_empty``: whether an empty value becomes null.
+    """
     try:
         text = array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -269,7 +274,7 @@ def names_of(ids: Any, names: dict[int, str]) -> Any:
 
 
 def distinct(ids: Any) -> tuple[Any, Any]:
-    """Return the distinct numbers in order, and the index of each number among them. Small numbers are not sorted."""
+    """Return the distinct numbers ascending, and for each given number its index among them."""
     if not len(ids) or ids.min() < 0 or ids.max() > _LOOKUP_LIMIT:
         return np.unique(ids, return_inverse=True)  # type: ignore[no-any-return]
     there = np.bincount(ids) > 0
@@ -292,14 +297,16 @@ _LAYOUTS, _LONGEST = 8, (1 << 16) - 1
 #: Bytes of blocks compared with a layout in one operation.
 _COMPARED = 1 << 13
 
-#: Maximum numbers of distinct header names, and of lines in a message, for the detection of repeated names by bits.
+#: Maximum number of distinct header names, and of lines in a message, for a fast check for repeated names: each name is
+#: a bit of an integer, and the sum of a message's bits equals their OR if no name is repeated.
 _BITS, _MOST_LINES = 40, 1 << 20
 
 
 def header_maps(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
-    """Return a map from name to value for each block in ``pick``. The first value of a repeated name counts.
+    """Return a map from header name to value for each block in ``pick``. A repeated name has its first value.
 
-    ``data`` is a buffer of Arrow. ``starts`` and ``stops`` are ascending byte offsets of the blocks of header lines.
+    ``data``: a buffer of Arrow. ``starts`` and ``stops``: ascending byte offsets of all blocks of header lines.
+    ``pick``: indices of blocks, which may be repeated.
     """
     copied = _Copied(data, starts[pick], stops[pick])
     uncopied = np.flatnonzero(copied.layouts < 0)
@@ -318,7 +325,7 @@ def header_maps(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
 
 
 class _Layout:
-    """The positions of names and values, common to all blocks of one length with the same bytes around the values."""
+    """The positions of names and values in all blocks of one length that differ only in their values."""
 
     def __init__(self, block: Any) -> None:
         """``block`` is an array of bytes."""
@@ -329,7 +336,7 @@ class _Layout:
             name, _, after = line.partition(b":")
             end += len(line) + 1
             name = _unescaped_one(name).decode("utf-8", "replace").encode()
-            # later values of a repeated name belong to the bytes around the values
+            # The second value of a repeated name is not used: it counts as a fixed part of the layout.
             places.setdefault(name, slice(end - len(after), end))
         names, values = list(places), list(places.values())
         self._size = len(text)
@@ -345,7 +352,10 @@ class _Layout:
         self.value_ends = np.cumsum([value.stop - value.start for value in values], dtype=np.int32)
 
     def values_of(self, blocks: Any) -> tuple[Any, Any]:
-        """Return a mask of the blocks (rows of bytes) with this layout and without escapes, and their values."""
+        """Return a mask of the blocks with this layout and without escapes, and the values in the selected blocks.
+
+        ``blocks``: a row of bytes for each block.
+        """
         fits = self._same(blocks)
         values = self._copied(blocks if fits.all() else blocks[fits])
         text = values.tobytes()
@@ -355,7 +365,10 @@ class _Layout:
         return fits, values
 
     def _same(self, blocks: Any) -> Any:
-        """Return a mask of the blocks with the same bytes outside of the values. Compares many blocks at a time."""
+        """Return a mask of the blocks whose bytes outside of the values are those of the layout.
+
+        One numpy operation compares many blocks.
+        """
         fits, whole = np.ones(len(blocks), bool), len(blocks) // self._many * self._many
         for low, high in ((0, whole), (whole, len(blocks))):
             if low < high and self._size:
@@ -367,7 +380,10 @@ class _Layout:
         return fits
 
     def _copied(self, blocks: Any) -> Any:
-        """Return the bytes of the values: fields of a structured array, which numpy copies in one pass over rows."""
+        """Return the bytes of all values of each block as a row.
+
+        The values are fields of a structured array: numpy copies them in one pass over the blocks.
+        """
         if not self._values:
             return np.empty((len(blocks), 0), np.uint8)
         names = [f"{value.start}" for value in self._values]
@@ -395,7 +411,7 @@ class _Copied:
                 if len(values) >= _COMMON:
                     self.layouts[positions[fits]] = len(self._found)
                     self._found.append((layout, positions[fits], values))
-                fits[0] = True  # a first block with escapes has no layout: do not try it again
+                fits[0] = True  # drop the first block even if its escapes prevent a layout
                 if fits.all():
                     break
                 blocks, positions = blocks[~fits], positions[~fits]
@@ -412,8 +428,8 @@ class _Copied:
         return _maps(lines, *(self._texts(parts, lines, layouts) for parts in (names, values)))
 
     def _texts(self, parts: list[tuple[Any, Any]], lines: Any, layouts: Any) -> Any:
-        """Return all names, or all values, as strings. ``parts`` has for each layout the bytes of its blocks as rows,
-        and the end of each text in a row. ``lines`` has the index of each block's first line."""
+        """Return all names, or all values, as strings. ``parts``: for each layout, rows with the bytes of its blocks,
+        and the end of each text in such a row. ``lines``: index of the first line of each block."""
         begins = _begins([rows.shape[1] for rows, _ in parts], layouts)
         if len(parts) == 1:  # the blocks of the only layout are consecutive
             ((rows, each),) = parts
@@ -433,7 +449,7 @@ def _begins(sizes: list[int], which: Any) -> Any:
 
 
 def _strings(ends: Any, letters: Any) -> Any:
-    """Return strings from consecutive bytes. Only bytes other than ASCII are checked as UTF-8."""
+    """Return strings from their joined bytes and the end of each. Pure ASCII needs no check for valid UTF-8."""
     text = letters.tobytes()
     type_ = pa.string() if text.isascii() else pa.binary()
     return as_strings(
@@ -466,9 +482,9 @@ def _scatter(out: Any, starts: Any, rows: Any) -> None:
 
 
 def _parsed_once(blocks: Any, which: Any) -> Any:
-    """Return a map for each index of a block in ``which``. If equal blocks are frequent, each is parsed once."""
+    """Parse blocks, and return the map of each block in ``which`` (indices). Parse frequent equal blocks only once."""
     sample = blocks[:: max(1, len(blocks) // _SAMPLE)].to_pylist()
-    if len(set(sample)) * 2 <= len(sample):  # many messages have the same headers
+    if len(set(sample)) * 2 <= len(sample):  # equal blocks are frequent
         coded = blocks.dictionary_encode()
         return _parsed(coded.dictionary).take(indices(integers_of(coded.indices, np.int32)[which]))
     maps = _parsed(blocks)
@@ -482,8 +498,8 @@ def _parsed(blocks: Any) -> Any:
     is_end = letters[marks] == _LINE_FEED
     stops = marks[is_end]
     starts = np.append(0, stops + 1)[:-1]
-    first = np.append(True, is_end)[:-1]  # the first colon or line feed of each line
-    middles = marks[first]  # the first colon of each line, or its end
+    first = np.append(True, is_end)[:-1]  # whether a mark is the first one in its line
+    middles = marks[first]  # the first colon of each line, or the end of a line without a colon
     names = slices(joined, starts, middles, np.arange(len(stops)))
     values = slices(joined, np.minimum(middles + 1, stops), stops, np.arange(len(stops)))
     if b"\\" in joined.to_pybytes():
@@ -528,9 +544,9 @@ def _unescaped_one(piece: bytes) -> bytes:
 
 
 def _first_ones(names: Any, bounds: Any) -> Any:
-    """Return the indices of lines that do not repeat a name of their block, None if no line does.
+    """Return the indices of the lines that have a name for the first time in their block, None if all lines do.
 
-    ``bounds`` has the first line of each block, and the end of the last block.
+    ``bounds``: first line of each block, and end of the last block.
     """
     if not len(names):
         return None

@@ -1,8 +1,8 @@
-"""The part of a data directory that has not been read yet, and the batches that it is read in.
+"""The backlog: the part of a data directory that a reader has not read yet. It is read in batches.
 
-A batch ends at a time. It has all unread rows before that time, from the journal and from the pages of each address;
-a file with rows on both sides of that time is cut. So no row of a later batch is older than a row of an earlier one,
-unless a file has rows out of order.
+A batch ends at a time. It has all unread rows before that time, from the journal and from the pages of each address. A
+file with rows before and after that time is split between two batches. So if the rows of each file are ordered by time,
+no row of a later batch is older than a row of an earlier batch.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from stompring.store.segment import HEADER, Footer
 from .files import START, DataFiles, FileEntry, Position, Positions, Range, Times, is_sealed
 from .records import complete_until
 
-#: Tolerance of comparisons with a limit: the rounding error of shares of files that add up to whole files.
+#: Tolerance of comparisons with a limit, for rounding errors in sums of shares of files.
 ROUNDING = 1e-6
 
 
 class Amount(NamedTuple):
-    """The size of a part of a folder. A file that is read in part counts as a fraction."""
+    """An amount of data. A file that is read in part counts as a fraction of a file."""
 
     bytes: float = 0
     files: float = 0
     rows: float = 0
 
     def plus(self, other: Amount, share: float = 1) -> Amount:
-        """Add a share of another amount."""
+        """Return this amount plus a share (0 to 1) of another one."""
         return Amount(*(own + share * more for own, more in zip(self, other, strict=True)))
 
 
@@ -72,9 +72,9 @@ class FileSlice:
         times: Callable[[], Times],
         rows: Callable[[], float],
     ) -> None:
-        """``size``: bytes of the whole file. Functions about it: ``begun`` returns its approximate creation time;
-        ``greatest`` an upper bound of the times of its rows, None if unknown; ``times`` the exact times of its rows;
-        ``rows`` its approximate number of records. Times are epoch ms."""
+        """``size``: bytes of the whole file. The functions describe the whole file: ``begun`` returns the approximate
+        time of its creation, ``greatest`` an upper bound of the times of its rows (None: unknown), ``times`` the exact
+        times of its rows, and ``rows`` its approximate number of records. All times are epoch ms."""
         self.name, self.folder, self.number = name, folder, number
         self.start, self.end = start, end
         stop = size if end.number > number else end.offset
@@ -117,12 +117,12 @@ class FileSlice:
         return min(max((time - least) / (self.greatest - least + 1), 0.0), 1.0)
 
     def cut(self, time: int) -> int:
-        """Return the byte at which the rows before a time end, ``start`` if the slice has none."""
+        """Return the byte behind the rows before ``time``, ``start`` if the slice has no such rows."""
         at = self.learn().cut(time)
         return max(at, self.start) if at >= 0 else self.start + self.bytes
 
     def until(self, time: int) -> Position | None:
-        """Return the position behind the rows before a time, None if the slice has none."""
+        """Return the position behind the rows before ``time``, None if the slice has no such rows."""
         stop = self.start + self.bytes
         at = stop if time > self.greatest else self.cut(time)
         if at >= stop:
@@ -130,7 +130,7 @@ class FileSlice:
         return Position(self.number, at) if at > self.start else None
 
     def times(self) -> Any:
-        """Return the ascending times (epoch ms) at which the slice can be cut, only 0 if no row has a time."""
+        """Return the times (epoch ms, ascending) at which the slice can be split; only 0 if no row has a time."""
         learned = self.learn()
         first = max(int(np.searchsorted(learned.at, self.start, side="right")) - 1, 0)
         return learned.latest[first:] if len(learned.at) else np.zeros(1, np.int64)
@@ -164,7 +164,7 @@ def plan_batch(folders: Folders, limit: Limit, least: int) -> list[Part]:
 
 
 def _by_greatest(folder: Sequence[FileSlice]) -> Iterator[tuple[int, FileSlice]]:
-    """Yield each slice of a folder, preceded by the latest time in the folder up to the end of the slice."""
+    """Yield pairs of a time and a slice of a folder: the latest time of a row in this and earlier slices."""
     greatest = 0
     for piece in folder:
         greatest = max(greatest, piece.greatest)
@@ -173,7 +173,7 @@ def _by_greatest(folder: Sequence[FileSlice]) -> Iterator[tuple[int, FileSlice]]
 
 @dataclass
 class _BatchEnd:
-    """The search for the end of a batch, if the backlog exceeds the limit."""
+    """The search for the time at which a batch ends, for a backlog that may exceed the limit."""
 
     folders: Folders
     limit: Limit
@@ -184,7 +184,7 @@ class _BatchEnd:
             return found
         time = self._within_pieces()
         found = list(self._before(time))
-        # all rows of the first millisecond exceed the limit: split them in any order
+        # The rows of the first millisecond alone exceed the limit: take some of them.
         return found if self._allows(time) else list(self._some(found, time))
 
     @cached_property
@@ -232,7 +232,7 @@ class _BatchEnd:
             yield piece, end
 
     def _learn(self, time: int) -> bool:
-        """Read the exact times of slices that ``time`` may cut. Returns False if all of them were already known."""
+        """Read the exact times of the slices that ``time`` may split. Returns False if all were already known."""
         new = [
             piece
             for folder in self.folders
@@ -260,7 +260,7 @@ class _BatchEnd:
                     break
 
 
-#: Folders with consecutively numbered files. The folders of pages are not: page numbers are unique across addresses.
+#: Folders with consecutively numbered files. Folders of pages have gaps: all addresses share one sequence of numbers.
 DENSE = ("journal", "samples")
 
 
@@ -288,7 +288,7 @@ def end_positions(
     files: DataFiles,
     endings: Iterable[str],
     since: Positions,
-    limit: Limit = Limit(),  # noqa: B008 - it is a tuple
+    limit: Limit = Limit(),  # noqa: B008 - a tuple is immutable
     until: Positions | None = None,
     *,
     table: str | None = None,
@@ -296,9 +296,9 @@ def end_positions(
 ) -> Positions:
     """Return the end of the batch that begins at ``since``: at most ``until``, and about the size of ``limit``.
 
-    If the limit cuts the batch, it ends in all folders at the same time of rows of ``table`` (None: of any table). All
-    rows before ``least`` (epoch ms) are in the batch, even beyond the limit. The files of the batch are synced to disk
-    when this returns. Raises `DirectoryReplaced`.
+    If the backlog exceeds the limit, the batch ends in all folders at one time, compared with the times of the rows of
+    ``table`` (None: of all tables). The batch has all rows before ``least`` (epoch ms), even if they exceed the limit.
+    Syncs the files of the batch to disk. Raises `DirectoryReplaced`.
     """
     found = dict(since)
     folders = []
@@ -307,7 +307,8 @@ def end_positions(
         _check_position(position, listed[-1])
         stop = None if until is None else until.get(folder, START)
         folders.append(list(_slices(files, listed, position, stop, table)))
-    # each batch begins with another folder: if all times are equal or missing, a busy first folder would starve others
+    # Begin each batch with another folder. Otherwise, if all times are equal or missing, a busy first folder could
+    # fill every batch, and the other folders would not be read.
     first = crc32(repr(sorted(since.items())).encode()) % max(len(folders), 1)
     for piece, end in plan_batch(folders[first:] + folders[:first], limit, least):
         files.sync(piece.name)
@@ -316,16 +317,19 @@ def end_positions(
 
 
 def start_positions(files: DataFiles, endings: Iterable[str]) -> Positions:
-    """Return the positions of the first existing files. Files deleted after this are reported as `MissingFiles`."""
+    """Return the position of the first existing file of each folder.
+
+    For a reader that starts at these positions, files deleted later are `MissingFiles`.
+    """
     return {folder: Position(listed[0].number, 0) for folder, listed in _folders(files, endings)}
 
 
 def ranges_between(
     files: DataFiles, endings: Iterable[str], since: Positions, until: Positions
 ) -> tuple[list[tuple[Range, int]], list[MissingFiles]]:
-    """Return the ranges between two positions, each with its size in bytes, and the files missing between them.
+    """Return the ranges between ``since`` and ``until``, each with its size in bytes, and the missing files.
 
-    A missing page is detected only if a position is in it, because page numbers of an address have gaps.
+    A missing page is detected only if one of the two positions is in it: page numbers of an address have gaps.
     """
     ranges: list[tuple[Range, int]] = []
     lost: list[MissingFiles] = []
@@ -364,7 +368,7 @@ def _slices(
         behind = listed[index + 1] if index + 1 < len(listed) else None
         if until is not None and one.number >= until.number:
             end = until if one.number == until.number and until.offset > start else None
-        else:  # a file before another one is complete, even if its footer is not written yet
+        else:  # a file is complete if a later one exists, even if its footer is not written yet
             end = _listed_end(files, one, start, complete=behind is not None or until is not None)
         if end is None:
             return
@@ -385,7 +389,8 @@ def _slice(
         found = footer()
         if found is None:
             return None
-        if one.folder in DENSE and (table != "messages"):  # a footer has the times of messages only
+        # The footer has only the times of messages. Other rows are not later than the creation of the next file.
+        if one.folder in DENSE and (table != "messages"):
             return (
                 None if behind is None else max(found.greatest_timestamp, files.header(behind.name).created)
             )
@@ -410,9 +415,10 @@ def _slice(
 
 
 def _listed_end(files: DataFiles, one: FileEntry, start: int, *, complete: bool) -> Position | None:
-    """Return the end that a file had when it was listed, None if there was no complete record after ``start``.
+    """Return the end of the complete records that a file had when it was listed, None if none is after ``start``.
 
-    Records written since belong to a later batch: they may be newer than unlisted records of a file listed earlier.
+    Records written after the listing belong to a later batch: a file that was listed earlier may have got older records
+    after its own listing.
     """
     if complete:
         return Position(one.number + 1, 0)
@@ -440,7 +446,8 @@ def _check_position(position: Position, last: FileEntry) -> None:
 def _numbering_gaps(
     folder: str, numbers: list[int], begin: Position, end: Position
 ) -> Iterator[MissingFiles]:
-    """Yield the gaps in the numbers of files. A reader that starts at `START` misses no file before the first one."""
+    """Yield the gaps in the numbers of files. For a reader that starts at `START`, files before the first existing one
+    are not missing."""
     wanted = begin.number if begin != START else (numbers[0] if numbers else end.number)
     stop = end.number + (1 if end.offset else 0)
     for number in [*numbers, stop]:

@@ -1,7 +1,7 @@
 """Record batches of the events in a file: how messages entered, moved through and left their queues.
 
-All records of a kind become arrays of numbers at once. Then the rows of all kinds are sorted by the position of their
-records.
+All records of one kind become arrays of numbers together. Then the rows of all kinds are sorted by the position of
+their records.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ from .messages import TERMINATOR, Messages, wanted_rows
 from .options import LAST_NUMBER, TableScan
 from .records import Names, Records
 
-#: Names of events by their codes in this module. The first four are the ``reason`` of SETTLED and PAGE_SETTLED.
+#: Names of events, indexed by the event codes of this module. The first four codes equal those of the field ``reason``
+#: in SETTLED and PAGE_SETTLED records.
 EVENT_NAMES = (
     *("acknowledged", "expired", "killed", "replaced"),
     *("delivered", "redelivered", "scheduled", "added", "moved", "dead-lettered"),
@@ -62,7 +63,7 @@ DELIVERY, REDELIVERED, SCHEDULED, ADDED, MOVED, DEAD_LETTERED = range(4, len(EVE
 #: Maximum number of rows in a batch.
 ROWS = 1 << 16
 
-#: Arrays with a number for each row, by the names in `_FIELDS`.
+#: Rows as columns: an array of numbers for each name in `_FIELDS`.
 Rows = dict[str, Any]
 
 #: Returns the messages of a page (`messages.PageMessages`) by its number, None if the page cannot be read.
@@ -84,7 +85,7 @@ _FIELDS = (
 
 _NUMBER, _RUN = np.dtype("<u8"), layout(RUN, "first", "count")
 
-#: Header names of a copy at a dead-letter or expiry address that name its origin, as encoded in a file.
+#: Encoded names of the headers that a message at a dead-letter or expiry address has about its origin.
 _ORIGIN = b"\n_AMQ_ORIG_MESSAGE_ID:"
 _ORIGIN_QUEUE, _ORIGIN_ADDRESS = b"\n_AMQ_ORIG_QUEUE:", b"\n_AMQ_ORIG_ADDRESS:"
 _DIGITS = re.compile(r"[0-9]{1,18}")
@@ -101,7 +102,7 @@ def event_batches(
     """
     names = {what: dict(records.names[what]) for what in (ADDRESS, QUEUE, CONSUMER)}
     messages = Messages(records)
-    parts = [  # also the order of events from the same record
+    parts = [  # events of one record remain in this order
         *_added(messages),
         *_origins(messages, names),
         *_settled(records, Kind.DELIVERED),
@@ -157,7 +158,7 @@ def _rows_of_kind(**given: Any) -> Rows:
 
 
 def _settled(records: Records, kind: Kind) -> Iterator[Rows]:
-    """Yield the events of SETTLED or DELIVERED records, which have the numbers of messages."""
+    """Yield the events of SETTLED or DELIVERED records. These records list message numbers."""
     begins, numbers, fixed = _items(records, kind, _NUMBER)
     rows = {**_fields(begins, fixed), "message_id": _signed(numbers)}
     if kind is Kind.DELIVERED:
@@ -167,7 +168,7 @@ def _settled(records: Records, kind: Kind) -> Iterator[Rows]:
 
 
 def _states(records: Records, kind: Kind) -> Iterator[Rows]:
-    """Yield the events of STATE or PAGE_STATE records, in the order of the events of one record."""
+    """Yield the events of STATE or PAGE_STATE records, in the order in which the events of one record occurred."""
     begins, _, fixed = records.structs(kind)
     common = _fields(begins, fixed)
     counts = {"deliveries": fixed["deliveries"]}
@@ -180,7 +181,7 @@ def _states(records: Records, kind: Kind) -> Iterator[Rows]:
 
 
 def _settled_rows(reason: Any, fixed: Any, rows: Rows) -> Rows:
-    """Return rows with the event for the ``reason`` of each row's record."""
+    """Return ``rows`` with the event for each ``reason``, and with the consumer from the fixed parts of the records."""
     return _rows_of_kind(event=np.minimum(reason, len(EVENT_NAMES)), consumer=fixed["consumer"], **rows)
 
 
@@ -193,7 +194,8 @@ def _page_settled(records: Records) -> Iterator[Rows]:
     begins, runs, fixed = _items(records, Kind.PAGE_SETTLED, _RUN)
     counts = runs["count"].astype(np.int64)
     if counts.sum() > len(records.data) * 64:
-        records.only(np.zeros(len(begins), bool), begins)  # more than a page can have: all records are faults
+        # more messages than the file can have: report all these records as faults
+        records.only(np.zeros(len(begins), bool), begins)
         return
     run, within = numbered(counts)
     fixed = rows_at(fixed, run)
@@ -204,7 +206,7 @@ def _page_settled(records: Records) -> Iterator[Rows]:
 
 
 def _added(messages: Messages) -> Iterator[Rows]:
-    """Yield the events of messages that entered queues. A copy written by compaction is not an event."""
+    """Yield the events in records of messages that entered queues. A copy written by compaction has no events."""
     selected = messages.only(messages.fixed["flags"] & COPY == 0)
     fixed, which = selected.fixed, selected.rows()
     due = np.where(fixed["due"] > fixed["timestamp"], _due(fixed["due"]), -1)[which]
@@ -228,9 +230,10 @@ def _added(messages: Messages) -> Iterator[Rows]:
 
 
 def _origins(messages: Messages, names: Names) -> Iterator[Rows]:
-    """Yield the events of messages moved to a dead-letter or expiry address, in the queue that they left.
+    """Yield an event in the original queue for each message that was moved to a dead-letter or expiry address.
 
-    Their origin is in the headers of the copy at that address. Adds names without a number to ``names``.
+    The headers of the moved message name the original queue and address. Adds these names to ``names``, under negative
+    numbers if the file has no numbers for them.
     """
     data, rows, at = messages.records.data, [], 0
     known = {text: number for number, text in names[QUEUE].items()}
@@ -244,7 +247,7 @@ def _origins(messages: Messages, names: Names) -> Iterator[Rows]:
         fixed = messages.fixed[index]
         transfer = int(fixed["flags"]) & (COPY | TRANSFERRED)
         if transfer not in (DEAD_LETTER, EXPIRED):
-            continue  # copied by compaction, or the header was set by a sender or a policy
+            continue  # the message was copied by compaction, or a sender or a policy has set the header
         stop = int(messages.ends[index]) - TERMINATOR - int(fixed["body"])
         start = stop - int(fixed["head"])  # the line feed before the first header line
         if not start <= found < stop:
@@ -275,12 +278,12 @@ def _header_value(lines: bytes, name: bytes) -> str | None:
     try:
         return unescape(value).decode("utf-8", "replace")
     except ProtocolError:
-        return None  # a broker writes no invalid escapes
+        return None  # an invalid escape: the broker has not written this header
 
 
 def _items(records: Records, kind: Kind, item: Any) -> tuple[Any, Any, Any]:
-    """Return three columns about the items behind the fixed part of all records of a kind: the begin of the item's
-    record, the item, and the fixed part of its record."""
+    """Return the items that follow the fixed part of the records of a kind, as three columns: the beginning of the
+    item's record, the item, and the fixed part of its record."""
     begins, ends, fixed = records.structs(kind)
     at = begins + fixed.itemsize
     which, items = records.items(at, (ends - at) // item.itemsize, item)
@@ -317,9 +320,9 @@ def _fill_addresses(rows: Rows, records: Records) -> None:
 
 
 def _resolve_messages(rows: Rows, resolve: PageResolver) -> Rows:
-    """Return the rows with message numbers for rows that have only a page and an index.
+    """Return the rows, with message numbers also in those that had only a page and an index.
 
-    A record of a run of indices includes messages that are not retained: their rows are dropped.
+    A record with a range of indices includes messages that are not retained. Rows of these messages are dropped.
     """
     unknown = (rows["message_id"] < 0) & (rows["page"] >= 0)
     found, keep = rows["message_id"].copy(), np.ones(len(unknown), bool)

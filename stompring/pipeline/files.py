@@ -1,8 +1,9 @@
-"""The files of a data directory, read while the broker runs, and record batches from ranges of them. Needs no Spark.
+"""Reading the files of a data directory, also while the broker runs: record batches from ranges of files. Spark is not
+needed.
 
-The name of a file is its path below the data directory, also if the broker has moved it to ``retention/``. Progress of
-reading is a `Position` for each folder of files (``journal``, ``samples``, ``paging/NAME``): the number of a file, and
-the byte in it at which a record begins. After a complete file follows the next number, byte 0.
+The name of a file is its path below the data directory, even after the broker has moved it to ``retention/``. A reader
+has a `Position` for each folder of files (``journal``, ``samples``, ``paging/NAME``): the number of a file, and the
+byte in the file at which a record begins. The position behind a complete file is the next file number, byte 0.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ def _column(name: str, rows: Any, when: Any, records: Records) -> Any:
 
 
 class Times:
-    """The records of a file with a row later than all earlier rows: the places where a time can cut the file.
+    """The points at which a time can split a file: records with a row later than all rows before it in the file.
 
-    ``at``: the byte at which each of these records begins. ``latest``: the time of that row (epoch ms). Both ascend.
+    ``at``: byte at which each of these records begins. ``latest``: time of its latest row (epoch ms). Both ascend.
     """
 
     def __init__(self, records: Records, table: str | None) -> None:
@@ -86,7 +87,7 @@ class Times:
         parts = []
         if table != "samples":
             messages = Messages(records)
-            # a copy has the time of its older original, which is never later than all earlier rows
+            # A copy has the time of its original, which is not later than the rows before the copy.
             own = messages.fixed["flags"] & COPY == 0
             parts.append((messages.begins[own], milliseconds(messages.fixed["timestamp"][own])))
         if table in (None, "events"):
@@ -94,7 +95,7 @@ class Times:
         if table in (None, "samples"):
             begins, _, fixed = records.structs(Kind.SAMPLE)
             parts.append((begins, milliseconds(fixed["time"])))
-        # the beginnings of the records with a time, and their times
+        # one item for each row: the beginning of its record, and its time
         rows, times = (np.concatenate(each).astype(np.int64) for each in zip(*parts, strict=True))
         order = np.argsort(rows, kind="stable")
         rows, times = rows[order], np.maximum.accumulate(times[order])
@@ -102,9 +103,9 @@ class Times:
             self.at = self.latest = np.zeros(0, np.int64)
             return
         rises = np.append(True, times[1:] > times[:-1])
-        frames = records.frames  # a transaction is one record with many rows
+        frames = records.frames  # several rows may be in one frame, a transaction
         outer = frames[np.searchsorted(frames, rows[rises], side="right") - 1] - PREFIX.size
-        last = np.append(outer[:-1] != outer[1:], True)  # keep the latest row of each record
+        last = np.append(outer[:-1] != outer[1:], True)  # keep the latest row of each frame
         self.at, self.latest = outer[last], times[rises][last]
 
     @property
@@ -183,10 +184,10 @@ class Range(NamedTuple):
 #: Directory of retained files, below the data directory unless the ``retention`` option names another one.
 RETENTION = "retention"
 
-#: File in a directory of pages with the name of their address.
+#: Name of the file that contains the name of the address, in a directory of pages.
 ADDRESS_FILE = "address.txt"
 
-#: Minimum size of a task in bytes: the overhead of a task is the time for decoding a few MB.
+#: Minimum size of a task in bytes: the overhead of a task equals the time to decode a few MB.
 PARTITION = 32 << 20
 
 _NAME = re.compile(r"(journal|samples|paging/[^/]+)/(\d+)\.(journal|samples|page)")
@@ -213,9 +214,9 @@ class DataFiles:
     """The files of a data directory."""
 
     def __init__(self, root: str, retention: str | None = None, identity: bytes | None = None) -> None:
-        """``retention`` is the directory of retained files if it is not ``retention`` in the data directory.
+        """``retention``: directory of retained files; None: ``retention`` in the data directory.
 
-        ``identity`` is the identity of the data directory if it is known: files with another one are not read.
+        ``identity``: identity of the data directory if it is known. Files with another identity are not read.
         """
         self.root = Folder(root)
         self._given = retention is not None
@@ -224,11 +225,12 @@ class DataFiles:
         self._pages: dict[int, str] = {}
         #: Returns the `messages.PageMessages` of a page number, None if the page cannot be read.
         self.page_messages = lru_cache(_CACHED_PAGES)(self._page_messages)
-        self._times: OrderedDict[tuple[str, int, str | None], Times] = OrderedDict()  # last used at the end
+        self._times: OrderedDict[tuple[str, int, str | None], Times] = OrderedDict()  # ordered by last use
         self._points = 0  # number of points in all cached `Times`
 
     def every(self, endings: Iterable[str], *, empty: bool = False) -> list[FileEntry]:
-        """Return all files with these endings, ordered by folder and number; ``empty``: files without a record too."""
+        """Return all files with these name endings, ordered by folder and number. ``empty``: include files without
+        records."""
         if not self.root.is_directory():
             raise OptionError("path", f"{self.root} is not a directory")
         found: dict[str, FileEntry] = {}
@@ -260,8 +262,8 @@ class DataFiles:
     def identity(self) -> bytes | None:
         """Return the identity of the data directory, None if it has none.
 
-        If the identity file is lost, the identity comes from the newest segment, as in the broker. Raises as `require`,
-        and `StoreError` if the retained files belong to another directory.
+        If the identity file is lost, the newest segment has the identity: the broker reads it there, too. Raises the
+        errors of `require`, and `StoreError` if the retained files belong to another directory.
         """
         self.require()
         known = []
@@ -284,7 +286,7 @@ class DataFiles:
         return None
 
     def misplaced(self, name: str, data: bytes) -> str:
-        """Return why a file does not belong to this directory according to its header, an empty text if it may.
+        """Return the reason why a file does not belong to this directory, by its header. Empty if it may belong to it.
 
         Raises `StoreError` for a file of an older format.
         """
@@ -293,7 +295,7 @@ class DataFiles:
         return header.misplaced(int(PurePosixPath(name).stem), self._expected)
 
     def _entries(self) -> Iterator[Entry]:
-        # in this order: a file that the broker moves to retention meanwhile is listed at least once
+        # The data directory first: so a file that the broker moves to the retention directory is listed at least once.
         for root in (self.root, self.retention):
             for folder in ("journal", "samples", "paging"):
                 yield from root.entries(folder, deep=folder == "paging")
@@ -322,8 +324,8 @@ class DataFiles:
         return data
 
     def _find(self, use: Callable[[Folder], T]) -> T | None:
-        """Return the result of ``use`` for the folder that has a file, also while the broker moves the file. None if
-        the file was deleted."""
+        """Return the result of ``use`` for the directory that has a file, even if the broker moves the file meanwhile.
+        Returns None if the file was deleted."""
         for root in (self.root, self.retention, self.root):
             with suppress(FileNotFoundError):
                 return use(root)
@@ -340,7 +342,8 @@ class DataFiles:
         return None
 
     def header(self, name: str) -> Header:
-        """Return the header of a file. If the file was deleted, the header has a ``fault`` and zeros."""
+        """Return the header of a file. If the file was deleted, the header has a ``fault``, and its other fields are
+        0."""
         return Header.read(self.read(name, 0, HEADER.size) or b"")
 
     def times(self, name: str, stop: int, table: str | None) -> Times:

@@ -1,8 +1,8 @@
 """Record batches of the messages in a journal segment or a page: a row for each message and queue.
 
-numpy reads the fixed fields of all message records at once, and computes the positions of the parts with variable
-sizes. A batch consists of slices of the file's own bytes. A RETAINED record has many messages in columns. The layout is
-in docs/dev/store-format.md.
+numpy reads the fixed fields of all message records in one operation, and computes the positions of the parts with
+variable sizes. The values of a batch are copied from the bytes of the file. A RETAINED record contains many messages,
+in columns. docs/dev/store-format.md describes the records.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ from .arrays import (
 from .options import TableScan
 from .records import FIELDS, Records
 
-_TRAITS = layout(Struct("<IIBB"), "address", "length", "flags", "priority")  # then the traits, as in MESSAGE
+# The traits follow these fields, encoded as in MESSAGE.
+_TRAITS = layout(Struct("<IIBB"), "address", "length", "flags", "priority")
 _ENTRIES = layout(RETAINED_ENTRIES, "queue", "outcome", "zero", "consumer", "places")
 
 #: The types of the columns of RETAINED, by their names.
@@ -103,7 +104,7 @@ def _retained_messages(records: Records) -> tuple[Any, Any, Any, Any, Any, Any] 
 
 
 def _trait_positions(records: Records, heads: Any, traits_at: Any, entries_at: Any) -> Any:
-    """Return for each record a row with the positions of its traits, the first one repeated in unused columns."""
+    """Return a row for each record, with the positions of its traits. Unused columns repeat the first position."""
     found = np.repeat(traits_at[:, None], max(int(heads["traits_count"].max()), 1), axis=1)
     for which in np.flatnonzero(heads["traits_count"] > 1).tolist():
         at = int(traits_at[which])
@@ -117,8 +118,8 @@ def _trait_positions(records: Records, heads: Any, traits_at: Any, entries_at: A
 def _entries(
     records: Records, heads: Any, at: Any, ends: Any, counts: Any, first: Any
 ) -> tuple[Any, Any, Any]:
-    """Return the position of each record's tails; and for each queue of each message, ordered by message, the index of
-    the message and the entry of the queue."""
+    """Return the position of the message contents in each record, and two columns with an item for each queue of each
+    message, ordered by message: the index of the message, and the entry of the queue."""
     fixed = records.fields(np.minimum(at, ends - RETAINED_ENTRIES.size), _ENTRIES)
     simple = (heads["entries_count"] == 1) & (fixed["places"] == 0)
     tails, which = at + RETAINED_ENTRIES.size, np.flatnonzero(simple)
@@ -191,11 +192,11 @@ def wanted_rows(wanted: TableScan, times: Any, addresses: Any, names: Mapping[in
 
 
 class Messages:
-    """The retained messages of a file. They are computed once and cached in the `Records`.
+    """The retained messages of a file, as columns. The columns are computed once, and cached in the `Records`.
 
-    ``begins`` and ``ends`` are the bounds of the messages' bytes, ``fixed`` their fields of fixed size, and ``traits``
-    the positions of their traits. ``queues`` and ``outcomes`` (`OUTCOME`) have an item for each queue of each message,
-    in the order of messages. ``outcomes`` is None if the file has no RETAINED records.
+    An item for each message: ``begins`` and ``ends`` are the bounds of its bytes, ``fixed`` its fields of fixed size,
+    ``traits`` the position of its traits. An item for each queue of each message, in the order of messages: ``queues``
+    is the queue's number, ``outcomes`` the `OUTCOME`; None if the file has no RETAINED records.
     """
 
     def __init__(self, records: Records) -> None:
@@ -222,9 +223,9 @@ class Messages:
 
 
 class PageMessages:
-    """The messages of a page. ``numbers`` has their numbers by index in the page.
+    """The messages of a page. ``numbers``: message numbers, by the index of the message in the page.
 
-    ``retained`` has ``index << 32 | queue`` for each message and each number of a queue that retains it.
+    ``retained``: a number ``index << 32 | queue`` for each message and each queue (number) that retains the message.
     """
 
     def __init__(self, records: Records) -> None:
@@ -236,8 +237,8 @@ class PageMessages:
 
 
 def _retained(records: Records) -> tuple[Any, Any, Any, Any, Any, Any]:
-    """Return the columns of `Messages`, from MESSAGE and RETAINED records in the order of the file. A MESSAGE record
-    whose lengths do not add up is a fault."""
+    """Return the columns of `Messages`, from MESSAGE and RETAINED records, in the order of the file. A MESSAGE record
+    becomes a fault if its length is not the sum of the lengths of its parts."""
     begins, ends, fixed = records.structs(Kind.MESSAGE)
     sizes, heads, bodies, queues = (
         fixed[name].astype(np.int64) for name in ("traits", "head", "body", "queues")
@@ -267,8 +268,8 @@ def _retained(records: Records) -> tuple[Any, Any, Any, Any, Any, Any]:
 
 
 def _retained_entries(records: Records, fixed: Any, traits: Any, queues: Any) -> Any:
-    """Return a mask of the queues that retain their message: durable queues of durable messages, unless the message has
-    a retain byte for all or no queues."""
+    """Return a mask of the items in ``queues`` whose queue retains the message. These are the durable queues of durable
+    messages; for a message with a retain byte they can be all or none of its queues instead."""
     flags = fixed["flags"]
     good = np.repeat(flags & DURABLE > 0, fixed["queues"])
     if records.non_durable:
@@ -308,7 +309,7 @@ class _Batch:
         return as_strings(slices(self.buffer, starts, starts + self.lengths["user"], self.pick), True)
 
     def headers(self) -> Any:
-        ends = self.bodies - 1  # end of the headers, before the empty line
+        ends = self.bodies - 1  # end of the header lines: an empty line follows, then the body
         return header_maps(self.buffer, ends - self.lengths["block"], ends, self.pick)
 
     def body(self) -> Any:
@@ -332,7 +333,7 @@ COLUMN_BUILDERS: dict[str, Callable[[_Batch], Any]] = {
 
 
 def _batch_bounds(begins: Any, ends: Any) -> Iterator[tuple[int, int]]:
-    """Yield for each batch its first row, and the row behind its last."""
+    """Yield the bounds of each batch: the index of its first row, and of the row behind its last."""
     parts = np.cumsum(ends - begins) // BYTES, begins // SPAN, np.arange(len(begins)) // ROWS
     changes = np.zeros(len(begins) - 1, bool)
     for part in parts:

@@ -14,7 +14,8 @@ from stompring.settings.value_types import whole_number
 from .arrays import TABLES
 from .storage import resolve_location
 
-#: Names of options of all queries, and of streams only. Their case is ignored, because Spark may change it.
+#: Names of the options of all queries, and of the options of streams only. The case of names is ignored, because Spark
+#: may change it.
 COMMON_OPTIONS = ("path", "retention", "table", "columns", "addresses", "since", "until", "copies")
 STREAM_OPTIONS = (
     *("startingOffsets", "failOnDataLoss"),
@@ -70,7 +71,7 @@ class OptionReader:
         raise OptionError(name, f"is required: {what}")
 
     def flag(self, name: str, default: T) -> bool | T:
-        """Parse ``true`` or ``false``."""
+        """Parse an option with the value ``true`` or ``false``. Returns ``default`` if it is missing or empty."""
         text = self.text(name)
         if text is None:
             return default
@@ -108,8 +109,8 @@ class TableScan(NamedTuple):
     addresses: tuple[str, ...] = ()  # patterns; empty: all addresses
     since: int | None = None
     until: int | None = None
-    copies: bool | None = None  # whether to read messages copied by compaction; None: the option is not set
-    below: int | None = None  # read only copies of messages with lower numbers
+    copies: bool | None = None  # whether to read the copies made by compaction; None: the option is not set
+    below: int | None = None  # read only copies, and only of messages with numbers below this one
 
     @property
     def ddl(self) -> str:
@@ -126,14 +127,14 @@ class TableScan(NamedTuple):
 
 
 class Options(NamedTuple):
-    """The parsed options. Only streams use the fields from ``latest`` on."""
+    """The parsed options. Only streams use ``latest``, ``fail`` and the three limits."""
 
     root: str
     wanted: TableScan
     retention: str | None  # directory of retained files; None: below ``root``
     latest: bool  # whether to start at the end of the existing files
     fail: bool  # whether to fail the query if files were deleted before they were read
-    max_bytes: int | None  # None: no limit
+    max_bytes: int | None  # limits of a batch; None: no limit
     max_files: int | None
     max_rows: int | None
 
@@ -200,7 +201,7 @@ def _columns(table: str, text: str | None) -> tuple[str, ...]:
 
 
 def read_time(name: str, text: str | None) -> int | None:
-    """Parse a time to epoch ms, from epoch ms or ISO 8601 (UTC without an offset). Raises `OptionError`."""
+    """Parse epoch ms, or a time in ISO 8601 (UTC if it has no offset), and return epoch ms. Raises `OptionError`."""
     if text is None:
         return None
     text = text.strip()

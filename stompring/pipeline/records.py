@@ -1,8 +1,8 @@
-"""The records of a file as arrays of positions, so that numpy reads a field of all records at once.
+"""The records of a file as arrays of positions, so that numpy reads a field of all records in one operation.
 
-The footer of a sealed file has the positions of its records, and checksums of blocks. Any other file is scanned from
-its beginning, and the checksum of each record is verified. Damaged bytes raise no error: unreadable records are skipped
-and listed in ``faults``.
+The footer of a sealed file has the positions of its records, and checksums of blocks. A file without a footer is
+scanned from its beginning, and the checksum of each record is verified. Damaged bytes raise no error: unreadable
+records are skipped, and `Records.faults` lists them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ try:
 except ImportError:  # isal is not built for all processors
     from zlib import crc32
 
-#: The number of message kinds that follow in the footer of a page. Kind 0 is an unreadable message.
+#: A number in the footer of a page: how many message kinds follow it. Kind 0 is an unreadable message.
 _KINDS = Struct("<28xI")
 
 
@@ -69,23 +69,23 @@ FIELDS = {
 }
 
 
-#: The first byte of a payload, and the byte behind it.
+#: The bounds of a payload: positions of its first byte, and of the byte behind it.
 Span = tuple[int, int]
 
-#: Names by number, for addresses, queues and consumers each.
+#: Names of addresses, queues and consumers: three dictionaries from number to name.
 Names = dict[int, dict[int, str]]
 
 
 class Records:
-    """The payloads of the records in a file, with those inside transactions, in the order of the file.
+    """The payloads of the records in a file, in the order of the file. A transaction is replaced by the records in it.
 
-    ``names``, ``non_durable`` (numbers of a page's non-durable queues) and ``queue_addresses`` (address number by queue
-    number) come from records of the file. ``torn`` is the incomplete record at the end of a file without a footer, or
-    None. ``faults`` are the unreadable records.
+    Records of the file define ``names``, ``non_durable`` (numbers of a page's non-durable queues) and
+    ``queue_addresses`` (address number by queue number). ``torn``: incomplete record at the end of a file without a
+    footer, else None. ``faults``: unreadable records.
     """
 
     def __init__(self, data: bytes, start: int = 0, stop: int = -1) -> None:
-        """Read the records that begin at bytes ``start`` to ``stop`` (-1: the end), and all names before ``stop``."""
+        """Read the records from byte ``start`` to ``stop`` (-1: to the end), and the names from the beginning."""
         if 0 <= stop < len(data):
             data = data[:stop]
         self.data = data
@@ -94,7 +94,7 @@ class Records:
         self.torn: Fault | None = None
         self.messages: tuple[Any, ...] | None = None  # cache of `Messages`
         self._place(*self._bounds().T)
-        self.frames = self.begins  # payloads of whole records: a transaction is one record
+        self.frames = self.begins  # beginnings of the payloads, if a transaction counts as one record
         self.names: Names = {what: {} for what in (ADDRESS, QUEUE, CONSUMER)}
         self.non_durable: list[int] = []
         self._unwrap_transactions()
@@ -130,7 +130,8 @@ class Records:
         return fixed_rows(self.bytes, item.itemsize, begins).view(item)[:, 0]
 
     def items(self, begins: Any, counts: Any, item: Any) -> tuple[Any, Any]:
-        """Read ``counts`` consecutive items from each begin. Returns the index of each item's begin, and the items."""
+        """Read consecutive items: from each of ``begins`` as many as ``counts`` says. Returns two columns: the index in
+        ``begins``, and the item."""
         which, within = numbered(counts)
         return which, self.fields(begins[which] + item.itemsize * within, item)
 
@@ -171,7 +172,8 @@ class Records:
             return None
         bounds = np.stack((begins, ends), axis=1)
         between: list[Span] = []
-        for gap in np.flatnonzero(before < behind).tolist():  # the footer of a page lists only messages
+        # the footer of a page lists only messages: other records are in the gaps between them
+        for gap in np.flatnonzero(before < behind).tolist():
             between += whole_records(self.data, int(before[gap]), int(behind[gap]))
             if not between or between[-1][1] != behind[gap]:
                 return None
@@ -209,7 +211,7 @@ class Records:
         self._place(*_sorted_bounds([outside, np.array(parts, np.int64).reshape(-1, 2)]).T)
 
     def _unwrap_scoped(self) -> None:
-        """Replace each scoped record for readers by its contents; drop scoped records for restarts of the broker."""
+        """Replace each scoped record for readers by its contents. Remove the scoped records for the broker itself."""
         selected = self.kinds == int(Kind.SCOPED)
         if not selected.any():
             return
@@ -242,7 +244,8 @@ def whole_records(data: bytes, at: int, stop: int) -> Iterator[Span]:
 
 
 def complete_until(data: bytes) -> int:
-    """Return the end of the last complete record before a footer, 0 for none. ``data`` begins with a record."""
+    """Return the end of the last complete record, without a footer; 0: no complete record. ``data`` begins with a
+    record."""
     found = 0
     for begin, end in whole_records(data, 0, len(data)):
         if data[begin] == Kind.FOOTER:

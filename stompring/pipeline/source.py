@@ -1,9 +1,9 @@
 """Spark's data source ``stompring``: the files of a data directory as a table (`StompringReader`) or a stream.
 
-Rows are selected by options. Filters that Spark pushes down are not supported: in Spark 4.3 the filters of one query
-change the rows of another. Spark creates, copies and pickles a reader before it uses it, so a reader opens no file
-until Spark calls it. The offset of a stream consists of positions in the broker's files, as JSON. Two offsets determine
-the rows of a batch: a batch repeated after a crash has the same rows.
+Options select the rows. Filters that Spark pushes down to a source are not supported: in Spark 4.3 the filters of one
+query would change the rows of another query. Spark creates, copies and pickles a reader before it uses the reader, so a
+reader opens no file until Spark calls a method. The offset of a stream consists of positions in the broker's files, as
+JSON. Two offsets determine the rows of a batch, so a batch that Spark repeats after a crash has the same rows.
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ from .workers import defers_errors, error_reporting, reports_errors
 
 log = logging.getLogger(__name__)
 
-#: Key in an offset: end of the journal when the query started. Messages whose original was deleted by then may have a
-#: copy before it. Constant for a query.
+#: Key in an offset: the end of the journal when the query started, constant for a query. Compaction may have written
+#: copies before this position, of messages whose original records were deleted before the query started.
 COPIES_KEY = "copies"
 
-#: Key in an offset: ``0:N`` until the first batch has read those copies, then ``1:N``; their numbers are below N.
+#: Key in an offset: ``0:N`` until the first batch has read these copies, then ``1:N``. The copied messages have numbers
+#: below N.
 COPIED_KEY = "copied"
 
 #: Key in an offset: the identity of the data directory, if it has one. Missing in offsets of earlier versions.
@@ -80,7 +81,7 @@ class Partition(InputPartition):
 
 @dataclass
 class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """``spark.readStream.format("stompring")``."""
+    """Reader for ``spark.readStream.format("stompring")``."""
 
     _options: Options
     _seen: Positions | None = None  # the last result of `latestOffset`
@@ -105,7 +106,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         begin = start_positions(files, self._endings)
         first, wanted = begin.get("journal", START).number, self._options.wanted
         if wanted.table == "messages" and wanted.copies is None and first > 1:
-            # messages before the first file may exist as copies only
+            # of messages from deleted files, only copies may exist
             begin[COPIES_KEY] = end_positions(files, (".journal",), {})["journal"]
             begin[COPIED_KEY] = Position(0, files.header(journal_name(first)).next_number or LAST_NUMBER)
         return self._offset(begin)
@@ -121,10 +122,10 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @reports_errors
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Return the end of the next batch. Any ``limit`` but `ReadAllAvailable` stands for all limits of the options.
+        """Return the end of the next batch. Unless ``limit`` is `ReadAllAvailable`, all limits of the options apply.
 
-        The first batch has all messages that exist only as copies. They are older than the first file of the journal,
-        so this batch has all messages of that time in pages, too.
+        The first batch has all messages that exist only as copies. These messages are older than the first file of the
+        journal, so the first batch also has all messages in pages that are older than this file.
         """
         options, since, files = self._options, self._since(start), self._files
         most, least = Limit(), 0
@@ -165,7 +166,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         copied = until.get(COPIED_KEY)
         if copied is None or copied == since.get(COPIED_KEY):
             return parts
-        # tasks for messages that exist only as copies: their numbers are below the bound
+        # Add tasks that read the messages that exist only as copies. Their numbers are below ``below``.
         ranges, _ = ranges_between(files, (".journal",), since, {"journal": until[COPIES_KEY]})
         below = copied.offset
         found = [
@@ -234,7 +235,7 @@ class StompringSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for ``format``."""
+        """Return the name of the format in Spark."""
         return "stompring"
 
     @reports_errors
@@ -244,7 +245,7 @@ class StompringSource(DataSource):
 
     @reports_errors
     def reader(self, schema: StructType) -> StompringReader:
-        """Return a reader of the columns in ``schema``: from `schema`, or from the user's ``spark.read.schema``."""
+        """Return a reader of the columns in ``schema``: those of the method `schema`, or of ``spark.read.schema``."""
         return StompringReader(_with_schema(Options.of(self.options, batch=True), schema))
 
     @defers_errors
@@ -254,7 +255,7 @@ class StompringSource(DataSource):
 
 @dataclass
 class StompringReader(DataSourceReader):
-    """``spark.read.format("stompring")``."""
+    """Reader for ``spark.read.format("stompring")``."""
 
     _options: Options
 
@@ -272,7 +273,8 @@ class StompringReader(DataSourceReader):
 
 
 def _with_schema(options: Options, schema: StructType) -> Options:
-    """Return options with the columns of a schema. Raises `OptionError` if they do not match those of the table."""
+    """Return ``options`` with the columns of ``schema``. Raises `OptionError` if the table has no such column or the
+    column has another type."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     columns = TABLES[options.wanted.table]

@@ -1,8 +1,8 @@
 """Directories of files: on this machine, on S3, and on other file systems of Arrow (``gs:``, ``hdfs:``).
 
-Three libraries reach S3: delta-rs for the tables, Arrow for Parquet files, Hadoop's s3a for queries. `S3Config` gives
-all of them the same endpoint, region and credentials, from the environment. Spark sends a `Folder` to its executors, so
-a folder is pickled as its address only.
+Three libraries access S3: delta-rs for the tables, Arrow for Parquet files, Hadoop's s3a for queries. `S3Config` reads
+endpoint, region and credentials from the environment, for all of them. Spark sends a `Folder` to its executors, so only
+the address of a folder is pickled.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from pyarrow import fs
 #: The URL scheme of S3 in Arrow and delta-rs. Hadoop's ``s3a`` is accepted as an alias.
 SCHEME = "s3"
 
-#: The default region for stores with an endpoint, most of which have no regions.
+#: The default region if an endpoint is set: most object stores with an own endpoint have no regions.
 REGION = "us-east-1"
 
 #: Timeouts in seconds: connecting, one request, and a request with its retries.
 CONNECT_TIMEOUT, REQUEST_TIMEOUT, RETRY_TIMEOUT = 5, 60, 30
 
-#: Accepted URLs: each library escapes other characters in its own way.
+#: Accepted URLs. Other characters are refused, because each library escapes them in another way.
 _URL = re.compile(r"s3://[A-Za-z0-9._-]+(?:/[A-Za-z0-9._=@+-]+)*")
 
 
@@ -55,7 +55,8 @@ class S3Config:
 
     @classmethod
     def of(cls, given: Mapping[str, str] = os.environ) -> S3Config:
-        """Read the ``AWS_`` variables; those not set come from AWS's profile files. Raises `ObjectStoreError`."""
+        """Read the ``AWS_`` variables, and AWS's profile files for variables that are not set. Raises
+        `ObjectStoreError`."""
         profile = _aws_profile(given)
         endpoint = _endpoint(
             given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or profile.get("endpoint_url")
@@ -79,7 +80,7 @@ class S3Config:
         return (self.endpoint or "").startswith("http:")
 
     def in_region(self, bucket: str) -> S3Config:
-        """Return a configuration with a region: a missing one is requested from AWS by the name of the bucket."""
+        """Return the configuration with a region. If it has none, request the region of ``bucket`` from AWS."""
         return self if self.region else replace(self, region=_region_of(bucket))
 
     def environment(self) -> dict[str, str]:
@@ -95,7 +96,8 @@ class S3Config:
         return {name: value for name, value in found.items() if value}
 
     def for_delta(self) -> dict[str, str]:
-        """Return the storage options of delta-rs. Commits are conditional: a second writer of a version fails."""
+        """Return the storage options of delta-rs. With them commits are conditional: if two writers commit the same
+        version of a table, the second one fails."""
         found = {name.lower(): value for name, value in self.environment().items()}
         found |= {
             "aws_conditional_put": "etag",
@@ -150,7 +152,8 @@ def _endpoint(text: str | None) -> str | None:
 
 
 def _aws_profile(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of the profile in AWS's two files. The SDKs resolve profiles without keys, such as roles."""
+    """Return the settings of the profile from AWS's two files. If the profile has no keys but a role, for example, the
+    libraries resolve it themselves."""
     name = environment.get("AWS_PROFILE") or "default"
     home = Path(environment.get("HOME") or Path.home()) / ".aws"
     found: dict[str, str] = {}
@@ -209,7 +212,7 @@ class ObjectStore:
         return None
 
     def listed(self, name: str = "", *, deep: bool = True) -> Iterator[Entry]:
-        """Yield the objects below a name, without tags; not ``deep``: without the objects of subdirectories."""
+        """Yield the objects below ``name``, without their tags. ``deep``: include the objects in subdirectories."""
         base = self._key(name)
         with self._faults(name):
             lists = self._store.list(base) if deep else [self._store.list_with_delimiter(base)["objects"]]
@@ -243,7 +246,8 @@ class ObjectStore:
         return self.put(name, data, "create")
 
     def replace(self, name: str, data: bytes, tag: str) -> str:
-        """Replace the version with ``tag``, and return the new tag. Raises `FileExistsError` if the tag has changed."""
+        """Replace an object that still has ``tag``, and return its new tag. Raises `FileExistsError` if its tag has
+        changed."""
         return self.put(name, data, {"e_tag": tag})
 
     def put(self, name: str, data: bytes, mode: Any = "overwrite") -> str:
@@ -316,7 +320,8 @@ def local_path(text: str) -> str | None:
 
 
 def resolve_location(text: str) -> str:
-    """Return an absolute path, or a URL (``s3:`` for ``s3a:``). Raises `ValueError` for an unsupported URL."""
+    """Return the absolute path for a path or ``file:`` URL, or a normalized URL: ``s3a:`` becomes ``s3:``. Raises
+    `ValueError` for an unsupported URL."""
     local = local_path(text)
     if local is not None:
         return local
@@ -349,7 +354,7 @@ class Folder:
 
     @property
     def local(self) -> Path | None:
-        """Path of the directory on this machine, None if it is elsewhere."""
+        """Path of a directory on this machine, None for a URL."""
         return None if "://" in self.where else Path(self.where)
 
     @cached_property
@@ -360,12 +365,13 @@ class Folder:
 
     @cached_property
     def objects(self) -> ObjectStore | None:
-        """The object store of a directory on S3, else None. Arrow would write an empty object for each directory."""
+        """The object store of a directory on S3, else None. It is used instead of Arrow's file system, which would
+        write an empty object for each directory."""
         return None if self._config is None else ObjectStore(self.where, self._config)
 
     @property
     def storage_options(self) -> dict[str, str] | None:
-        """Storage options of delta-rs for the URL, None if it is not on S3."""
+        """Storage options of delta-rs for a directory on S3, else None."""
         return None if self._config is None else self._config.for_delta()
 
     @cached_property
@@ -404,7 +410,8 @@ class Folder:
         return self.system.get_file_info(self.path(name))
 
     def entries(self, name: str = "", *, deep: bool = False) -> Iterator[Entry]:
-        """Yield the files in a subdirectory, none if it does not exist; ``deep``: in all directories below too."""
+        """Yield the files in a subdirectory, none if it does not exist. ``deep``: include files in its
+        subdirectories."""
         if self.objects is not None:
             yield from self.objects.listed(name, deep=deep)
             return
@@ -439,7 +446,7 @@ class Folder:
             return None
 
     def save(self, name: str, document: Any) -> None:
-        """Write a JSON file, as `write` does."""
+        """Write a document to a JSON file with `write`."""
         self.write(name, json.dumps(document, indent=1).encode())
 
     def write(self, name: str, data: bytes) -> None:
@@ -449,23 +456,23 @@ class Folder:
             return
         self.make_parent(name)
         if self.local is None:
-            # the file appears when it is closed
+            # Arrow makes the file visible when it is closed
             with self.system.open_output_stream(self.path(name)) as remote:
                 remote.write(data)
             return
         replace_file(self.local / name, data)
 
     def create(self, name: str, data: bytes) -> None:
-        """Create a file atomically. Raises `FileExistsError` if it exists, or another process creates it.
+        """Create a file atomically. Raises `FileExistsError` if the file exists, or another process creates it.
 
-        On file systems with neither hard links nor conditional writes both processes may succeed: the later one
-        replaces the file.
+        On file systems without hard links and conditional writes, two processes may both create the file: the later
+        one replaces it.
         """
         if self.objects is not None:
             try:
                 self.objects.create(name, data)
             except FileExistsError:
-                # with equal data an earlier try wrote the object, and its response was lost
+                # equal data: an earlier try of this request has written the object, and its response was lost
                 if self.objects.read(name)[0] != data:
                     raise
             return
@@ -482,7 +489,7 @@ class Folder:
                 os.link(draft, target)
             except FileExistsError:
                 raise other from None
-            except OSError:  # the file system has no hard links
+            except OSError:  # probably a file system without hard links
                 if target.exists():
                     raise other from None
                 os.replace(draft, target)
@@ -508,7 +515,7 @@ class Folder:
             self.system.delete_dir(self.path(name))
 
     def sync(self, name: str) -> None:
-        """Sync the data of a file to disk. Files of other machines need no sync."""
+        """Sync the data of a file on this machine to disk. Files elsewhere need no sync."""
         if self.local is not None:
             sync_path(self.local / name)
 
@@ -522,7 +529,8 @@ def replace_file(target: Path, data: bytes) -> None:
 
 @contextmanager
 def _draft_of(target: Path, data: bytes) -> Iterator[Path]:
-    """Context manager: yield a temporary file next to ``target``, synced to disk. It is deleted unless renamed."""
+    """Context manager: write ``data`` to a temporary file next to ``target``, sync it to disk, and yield its path. The
+    file is deleted at the end unless the caller has renamed it."""
     draft = target.with_name(f"{target.name}.{uuid4().hex}.new")
     try:
         with draft.open("wb") as file:

@@ -1,12 +1,12 @@
 """Spark's Python workers: short texts for expected errors, and a launcher of Python that makes workers start faster.
 
-Spark shows an exception of a Python worker as text, with a traceback before the message and its own stack after it. An
-error that the user can correct becomes ``stompring: MESSAGE`` at the beginning of that text.
+Spark shows an exception of a Python worker as text: a traceback, the message, and the stack of Spark's own code. For an
+error that the user can correct, this text begins with ``stompring: MESSAGE`` instead.
 
-Spark puts its own ``pyspark.zip`` first into the search path of each worker. Each process compiles the modules that it
-imports from an archive, which takes three times as long as the rest of its start. No setting prevents that, and a
-stream's worker that does not connect within ten seconds fails the query. So a launcher removes the archive from the
-search path, and workers import the installed PySpark.
+Spark puts its own ``pyspark.zip`` first into the search path of each worker. Python stores no compiled modules for an
+archive, so each worker compiles the modules again, which takes three times as long as the rest of its start. If the
+worker of a stream does not connect within ten seconds, the query fails. Spark has no setting for this, so a launcher
+removes the archive from the search path, and workers import the installed PySpark.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class _WorkerError(Exception):
-    """Shown as ``stompring: …``."""
+    """An expected error in a worker. Its class is renamed, so that Spark shows it as ``stompring: MESSAGE``."""
 
 
 _WorkerError.__module__, _WorkerError.__qualname__ = "builtins", "stompring"
@@ -59,9 +59,9 @@ reports_errors = error_reporting()
 
 
 def defers_errors(function: Callable[P, Any]) -> Callable[P, Any]:
-    """Decorate ``streamReader``: in a worker, if an expected error occurs, it returns a reader whose methods raise it.
+    """Decorator for ``streamReader``. If an expected error occurs in a worker, return a reader whose methods raise it.
 
-    Spark 4.3 hides an error of ``streamReader`` itself behind an error of its own.
+    If ``streamReader`` itself raised the error, Spark 4.3 would show an error of its own instead.
     """
 
     @wraps(function)
@@ -100,7 +100,7 @@ def _is_worker() -> bool:
     return spec is not None and spec.name.startswith("pyspark.")
 
 
-#: Removes Spark's two archives from the search path, which then equals the driver's.
+#: A launcher that removes Spark's two archives from Python's search path. The rest is the search path of the driver.
 _LAUNCHER = """#!/bin/sh
 PYTHONPATH=${{PYTHONPATH#*/pyspark.zip:}}
 PYTHONPATH=${{PYTHONPATH#*/py4j-*-src.zip:}}
@@ -110,9 +110,9 @@ exec {python} "$@"
 
 
 def worker_python(directory: Path) -> str:
-    """Write a launcher for the Python of this process to ``directory``, and return its path.
+    """Write a launcher for the Python of this process to ``directory``, and return the launcher's path.
 
-    Returns the path of this Python instead if its PySpark is only in an archive, or if files in ``directory`` cannot be
+    Returns the path of this Python itself if its PySpark is in an archive, or if files in ``directory`` cannot be
     executed.
     """
     import pyspark

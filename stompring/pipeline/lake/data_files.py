@@ -1,7 +1,7 @@
 """The Parquet files of a lake's tables, and the task of an ingest that writes them from ranges of a broker's files.
 
-Files are partitioned by date and bucket, and have the statistics that a commit needs. The module imports no Delta
-library: processes of Spark's executors write files, and a commit in the driver adds them to a table.
+Files are partitioned by date and bucket, and have the statistics that a commit needs. Processes of Spark's executors
+write the files, and a commit in the driver adds the files to a table. So this module needs no Delta library.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ DATE, BUCKET = "date", "bucket"
 #: Column with the name of the broker, between the columns of the data directory and the partition columns.
 BROKER = "broker"
 
-#: Column of each table with the time of a row.
+#: For each table, the name of the column with the time of a row.
 TIME_COLUMNS = {"messages": "timestamp", "events": "time", "samples": "time"}
 
 
 class NewFile(NamedTuple):
-    """A Parquet file below a table's folder before its commit. ``stats`` are its statistics in Delta's JSON format.
-    ``date`` is empty in a table without partitions."""
+    """A Parquet file in a table's folder, before a commit adds the file to the table. ``stats``: statistics in Delta's
+    JSON format. ``date``: empty if the table has no partitions."""
 
     path: str
     size: int
@@ -78,8 +78,8 @@ class TableWriter:
 
     def __post_init__(self) -> None:
         self._schema = arrow_schema(self._table).append(pa.field(BROKER, pa.string()))
-        # all comparable columns: if statistics omit one of several columns, a reader may assume that it has no values
-        # (deltalake 1.6 does)
+        # All comparable columns get statistics: if some columns have statistics and another column has none, a reader
+        # such as deltalake 1.6 may assume that the other column has no values.
         self._statistics = [
             field.name
             for field in self._schema
@@ -112,8 +112,8 @@ class TableWriter:
             max(self._open.values(), key=lambda part: part.waiting).write()
 
     def groups(self, times: Any, addresses: Any, names: Mapping[int, str]) -> Any:
-        """Return the file number of each row for its time (epoch ms) and the number of its address. ``names`` has the
-        address of each number."""
+        """Return the file number of each row. ``times``: epoch ms. ``addresses``: address numbers. ``names``: address
+        by number."""
         ids, which = distinct(addresses)
         return times * 1000 // DAY * self._buckets + self._buckets_of(map(names.get, ids.tolist()), which)
 
@@ -135,8 +135,8 @@ class TableWriter:
 class FileWriter:
     """Writer of a Parquet file.
 
-    ``statistics``: columns with minimum and maximum in `NewFile.stats`; None: no columns there, and Parquet's default
-    in the file. ``dictionaries``: columns with dictionary encoding; True: all.
+    ``statistics``: names of the columns with statistics in the file and in `NewFile.stats`; None: all columns in the
+    file, no columns in `NewFile.stats`. ``dictionaries``: names of the columns with dictionary encoding; True: all.
     """
 
     folder: Folder
@@ -183,7 +183,7 @@ class FileWriter:
         self._batches, self.waiting = [], 0
 
     def close(self) -> NewFile:
-        """Complete the file. A power failure can lose it until `sync_files`."""
+        """Complete the file. Until `sync_files` a power failure can destroy it."""
         self.write()
         self._writer.close()
         size = self.folder.size(self.path) or 0
@@ -216,12 +216,12 @@ DICTIONARY_COLUMNS = (
 )
 
 
-#: Bounds for a column with texts that are too long for Parquet's statistics.
+#: Minimum and maximum of a column whose texts are too long for Parquet's statistics.
 _FIRST, _LAST = "", "\U0010ffff" * 8
 
 
 def _range(metadata: Any, name: str, rows: int) -> tuple[Any, Any, int]:
-    """Return the minimum and maximum of a column as JSON values (None without values), and its number of nulls."""
+    """Return minimum and maximum of a column as JSON values, None if all values are null; and the number of nulls."""
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     index = metadata.schema.names.index(name)
     statistics_ = [group.column(index).statistics for group in groups]
@@ -237,7 +237,8 @@ def _range(metadata: Any, name: str, rows: int) -> tuple[Any, Any, int]:
 
 
 def _value(statistics_: Any, raw: Any) -> Any:
-    """Return the JSON value of a raw minimum or maximum. ``statistics_.min`` would import pandas for times."""
+    """Return a raw minimum or maximum as a JSON value. Raw values are used because ``statistics_.min`` of a time
+    imports pandas."""
     kind = statistics_.logical_type.type
     if kind == "TIMESTAMP":
         return f"{(_EPOCH + timedelta(microseconds=raw)).isoformat(timespec='milliseconds')}Z"
@@ -255,8 +256,8 @@ def sync_files(folder: Folder, files: list[NewFile]) -> None:
         sync_path(root / directory)
 
 
-#: Scans of all rows of each table without copies of messages, and a scan of the copies alone. A copy is a message that
-#: the broker has written a second time.
+#: Scans of all rows of each table except copies of messages, and a scan of the copies alone. A copy is a message that
+#: compaction has written a second time.
 FULL_SCANS = {name: TableScan(name, tuple(columns), copies=False) for name, columns in TABLES.items()}
 _COPIES = TableScan(below=LAST_NUMBER)
 
@@ -277,8 +278,8 @@ class BatchJob(NamedTuple):
 
 @dataclass
 class TaskOutput:
-    """Result of a task. ``files``: new files by table. ``faults``: file, offset and reason of each unreadable part.
-    ``read``: bytes of the broker's files."""
+    """Result of a task. ``files``: new files by table. ``faults``: file, offset and reason of each unreadable part of
+    the broker's files. ``read``: number of bytes read from these files."""
 
     files: dict[str, list[NewFile]] = field(default_factory=dict)
     faults: list[tuple[str, int, str]] = field(default_factory=list)
@@ -335,7 +336,7 @@ class _Task:
                 records, FULL_SCANS[table], part.groups, self.files.page_messages
             ):
                 part.add_group(code, batch)
-        # a copy whose original is not in the lake adds rows to both tables
+        # Keep the copies: one whose original is not in the lake adds rows to both tables.
         if "samples" not in tables and ("messages" in self.parts or "events" in self.parts):
             self.copies += [batch for _, batch in table_batches(records, _COPIES)]
         self.done.faults += [(one.name, fault.at, fault.reason) for fault in records.faults]
@@ -353,8 +354,8 @@ class _Task:
 
 
 def write_copies(job: BatchJob, batches: Iterable[Any]) -> Iterator[Any]:
-    """Write copies of messages whose originals are not in the lake, and ``added`` events for the durable ones. Called
-    in tasks; yields one row with the `TaskOutput` as JSON."""
+    """Write copies of messages whose originals are not in the lake, and an ``added`` event for each durable one. Tasks
+    call this function. Yields one row with the `TaskOutput` as JSON."""
     schema = arrow_schema("messages")
     with error_reporting():
         task = _Task(job, "-copies")
@@ -383,7 +384,7 @@ def _repeated(text: str, count: int) -> Any:
     return strings([text.encode()]).take(indices(np.zeros(count, np.int64)))
 
 
-# ---- called by Spark. In this module, so that processes of its executors import few modules
+# ---- functions that Spark calls. They are in this module, so that executors import few modules
 
 
 class BatchProgress:

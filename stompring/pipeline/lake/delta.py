@@ -1,7 +1,7 @@
 """The Delta tables of a lake, through delta-rs (commits, versions, compaction), and the brokers of a lake.
 
 Each table has its own versions. A version of the lake is a version of ``messages``: an ingest commits each batch to
-that table last, when the other tables have it.
+``messages`` last, when the other tables already have the batch.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from .data_files import BROKER, BUCKET, DATE, TIME_COLUMNS, NewFile
 #: The default name of a broker.
 DEFAULT_BROKER = "main"
 
-#: Names of brokers. They are part of paths and of SQL.
+#: Valid names of brokers: other characters could break the paths and SQL that contain a name.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 class UnknownBroker(PipelineError):
-    """A lake has no broker of this name, or it has several and the caller gave no name."""
+    """A lake has no broker with the given name, or it has several brokers and the caller gave no name."""
 
 
 class Broker(NamedTuple):
@@ -58,7 +58,7 @@ class Broker(NamedTuple):
     writer: str
 
     def dumped(self) -> dict[str, Any]:
-        """Return the value of the entry in ``lake.json``. The name is its key."""
+        """Return the entry for ``lake.json``, without the name, which is the key of the entry."""
         return {name: value for name, value in self._asdict().items() if name != "name"}
 
     @classmethod
@@ -72,9 +72,9 @@ def identified_broker(
 ) -> Broker:
     """Return the broker ``name`` for an ingest of the data directory ``data``.
 
-    A broker without a known identity gets the identity of this directory; the caller checks its contents. Raises
-    `DirectoryReplaced` if the broker has another identity or another broker has this directory, `ValueError` for an
-    invalid name.
+    If the identity of the broker is unknown, it becomes the identity of this directory, and the caller must check the
+    contents of the directory. Raises `DirectoryReplaced` if the broker has another identity, or if the directory
+    belongs to another broker of the lake; `ValueError` for an invalid name.
     """
     known = brokers.get(name)
     here = f"data directory {data} has {'no identity' if identity is None else f'identity {identity}'}"
@@ -105,7 +105,7 @@ def check_name(name: str) -> str:
     return name
 
 
-#: Default number of buckets: partitions of addresses.
+#: Default number of buckets. Each address belongs to one bucket, and each bucket is a partition of a table.
 BUCKETS = 8
 
 #: Table property with the number of buckets.
@@ -131,7 +131,7 @@ def arrow_schema(table: str) -> Any:
 
 @dataclass(eq=False)
 class Table:
-    """A Delta table in a folder. Methods raise what delta-rs raises."""
+    """A Delta table in a folder. Methods raise the exceptions of delta-rs."""
 
     folder: Folder
     name: str
@@ -195,7 +195,7 @@ class Table:
             sync_path(log)
 
     def actions(self, version: int | None = None) -> Any:
-        """Return the entries of the Delta log about the table's files, as an Arrow table."""
+        """Return the path, size, partition and statistics of each file of the table, as an Arrow table."""
         return pa.table(self.open(version).get_add_actions(flatten=True))
 
     # ---- reading
@@ -214,10 +214,10 @@ class Table:
         return spark.read.schema(columns).option("basePath", spark_url(self.folder.where)).parquet(*files)
 
     def dataset(self, version: int | None = None) -> Any:
-        """Return the table as an Arrow data set. Scans skip files by partition, message id and time.
+        """Return the table as an Arrow data set. A scan with a filter for partition, message id or time skips files.
 
-        `DeltaTable.to_pyarrow_dataset` of deltalake 1.6 also skips files whose statistics have columns, but not the
-        filtered one.
+        `DeltaTable.to_pyarrow_dataset` is not used: in deltalake 1.6 a filter for a column also skips files with
+        statistics of other columns only.
         """
         table = self.open(version)
         schema = pa.schema(table.schema().to_arrow())
@@ -236,9 +236,10 @@ class Table:
     # ---- upkeep
 
     def compact(self, target_size: int, date: str | None = None) -> tuple[int, int]:
-        """Merge small files of one day or of all. Returns the numbers of added and of removed files.
+        """Merge small files of one day, or of all days. Returns the number of added files and of removed files.
 
-        Call it while `Lake.rewriting` is held: delta-rs would accept two concurrent compactions, and duplicate rows.
+        The caller must hold the lock `Lake.rewriting`: delta-rs would accept the commits of two concurrent compactions,
+        which would duplicate rows.
         """
         table = self.open()
         result = table.optimize.compact(date and [(DATE, "=", date)], target_size=target_size)
@@ -248,9 +249,10 @@ class Table:
         return result["numFilesAdded"], result["numFilesRemoved"]
 
     def vacuum(self, hours: int, *, dry_run: bool, keep: Sequence[int] = ()) -> list[str]:
-        """Delete files that the latest version has not used for ``hours``, and files without a commit.
+        """Delete files that left the latest version at least ``hours`` ago, and files that no commit has added.
 
-        Returns their paths. ``dry_run``: do not delete them. ``keep``: older versions whose files stay.
+        Returns the paths of these files. ``dry_run``: do not delete the files. ``keep``: numbers of older versions
+        whose files are not deleted.
         """
         found = self.open().vacuum(
             hours, dry_run, enforce_retention_duration=False, full=True, keep_versions=list(keep) or None
@@ -284,7 +286,7 @@ class LakeTable(Table):
         return int(self.open().metadata().configuration.get(BUCKETS_SETTING, BUCKETS))
 
     def committed(self, writer: str) -> int:
-        """Return the last batch that a writer has committed, -1 before the first."""
+        """Return the number of the last batch that a writer has committed, -1 if it has committed none."""
         return _committed(self.open(), writer)
 
     def commit(self, files: Sequence[NewFile], writer: str, batch: int, broker: str, end: str = "{}") -> bool:
@@ -299,7 +301,7 @@ class LakeTable(Table):
         about = {BATCH_KEY: str(batch), BROKER_KEY: broker, ROWS_KEY: rows, END_KEY: end}
         try:
             self.transact(table, files, Transaction(writer, batch), about=about)
-        except CommitFailedError:  # the writer has committed something since the table was opened
+        except CommitFailedError:  # perhaps another process of this writer has committed the batch meanwhile
             if self.committed(writer) < batch:
                 raise
             return False
@@ -348,7 +350,7 @@ def _committed(table: Any, writer: str) -> int:
     return -1 if version is None else int(version)
 
 
-#: SQL names of Delta types whose Delta name differs.
+#: SQL names of the Delta types that have another name in SQL.
 _SQL = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
 
 
@@ -381,10 +383,10 @@ def _partition_expression(file: Mapping[str, Any], schema: Any) -> Any:
 
 
 def spark_url(uri: str) -> str:
-    """Return a URL with Hadoop's name of the scheme, and ``file://`` before a local path."""
+    """Return the URL of a file for Spark: with the scheme that Hadoop uses, or with ``file://`` before a local path."""
     scheme, separator, path = uri.partition("://")
     if not separator:
-        return f"file://{uri}"  # not escaped: Hadoop would not undo it
+        return f"file://{uri}"  # not percent-encoded: Hadoop would not decode it
     hadoop = {"s3": "s3a", "gcs": "gs"}.get(scheme, scheme)
     return f"{hadoop}://{path}"
 
@@ -414,8 +416,8 @@ class Commit(NamedTuple):
     batch: int | None = None
     rows: int | None = None
     broker: str | None = None
-    restored: int | None = None  # the version that a restore restored
-    end: Positions | None = None  # end positions of the batch
+    restored: int | None = None  # number of the earlier version, if this version is a restore
+    end: Positions | None = None  # end positions of the batch in the broker's files
 
 
 def commits(table: LakeTable) -> dict[int, Commit]:
@@ -441,7 +443,8 @@ def iso_time(time: int) -> str:
 
 
 def ingested_until(messages: LakeTable, version: int) -> dict[str, Positions]:
-    """Return by broker the end positions of its last batch in a version of ``messages``. Raises `VersionNotFound`."""
+    """Return for each broker the end positions of its last batch in a version of ``messages``. Raises
+    `VersionNotFound`."""
     known = commits(messages)
     found: dict[str, Positions] = {}
     while version > 0:

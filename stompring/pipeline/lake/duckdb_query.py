@@ -1,7 +1,7 @@
 """Queries over a lake with DuckDB: in this process, without Java, with the same columns and types as in Spark.
 
-delta-rs lists the files. DuckDB reads local files itself. It reads remote files as an Arrow data set, which needs no
-extension.
+delta-rs lists the files. DuckDB reads local files itself, and remote files through an Arrow data set, so that it needs
+no extension.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def query(
 ) -> Iterator[Result]:
     """Context manager: execute a query over ``messages``, ``events``, ``samples`` and the views of a lake.
 
-    ``limit``: maximum number of rows. ``versions``: versions of tables, by default the latest. Raises `LakeNotFound`,
-    and `QueryError` also for a statement that is not a query.
+    ``limit``: maximum number of rows. ``versions``: versions of tables by name, by default the latest. Raises
+    `LakeNotFound`, and `QueryError`, for example for a statement that is not a query.
     """
     lake.require()
     with tempfile.TemporaryDirectory(prefix="stompring-duckdb-") as directory:
@@ -112,7 +112,7 @@ _UNSUPPORTED_CHARACTERS = "*?[="
 
 
 def _add_table(connection: Any, known: Table, version: int | None) -> None:
-    """Create a DuckDB view of a Delta table under its name."""
+    """Create a DuckDB view that has the rows and the name of a Delta table."""
     folder, table = known.folder, known.open(version)
     partitions = table.metadata().partition_columns
     paths = known.actions(version).column("path").to_pylist()
@@ -153,7 +153,8 @@ def _naive(column: Any) -> Any:
 
 
 def _value(type_: Any, value: Any) -> Any:
-    """Convert maps to dictionaries, and integers that DuckDB widened to decimals to ``int``."""
+    """Convert maps to dictionaries, and decimals without fraction to ``int``: DuckDB makes decimals of large
+    integers."""
     if value is None:
         return None
     if pa.types.is_map(type_):

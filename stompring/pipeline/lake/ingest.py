@@ -1,9 +1,9 @@
 """Ingest of a data directory into a lake, in batches. Each table gets each batch once, even after crashes.
 
 A batch is the part of the broker's files between two positions. An ingest first writes both positions (`Intent`). Tasks
-then write Parquet files, and one commit for each table adds them with the number of the batch. A second commit with
-this number does nothing. A run first completes the batch of an interrupted run. `ContinuousIngest` repeats ingests
-until it is stopped, with maintenance between batches, and retries after failures.
+then write Parquet files, and one commit for each table adds the files with the number of the batch. A second commit of
+the same batch does nothing. A run first completes the batch of an interrupted run. `ContinuousIngest` repeats ingests
+until it is stopped. It runs maintenance between batches, and retries after failures.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .lake import Intent, IntentLog, Lake, LakeNotFound, Maintenance
 
 log = logging.getLogger(__name__)
 
-#: The order of commits. ``messages`` is last: its versions are the versions of the lake, and an interrupted batch must
-#: not find its own messages when it looks up the originals of copies.
+#: The order of a batch's commits. ``messages`` is last for two reasons: its versions are the versions of the lake; and
+#: a repeated batch looks up the originals of copies in ``messages``, where its own rows must not be yet.
 _COMMIT_ORDER = ("events", "samples", "messages")
 
 #: Bytes of the broker's files in one batch (limit) and in one task (minimum).
@@ -76,8 +76,8 @@ class Ingest:
         self._last_batch = -1  # number of the last batch of this run
 
     def batches(self, *, until: Callable[[], bool] = lambda: False) -> Iterator[Batch]:
-        """Ingest all files in batches, first the interrupted batch of an earlier run. Stop before a batch if ``until``
-        returns True."""
+        """Ingest all files in batches, and yield each batch. The first one may be the interrupted batch of an earlier
+        run. Stop before the next batch if ``until`` returns True."""
         self.lake.check_lock()  # also without new files: a writer that has lost the lease must end
         last = self._intents.last()
         if last is not None and self._uncommitted(last):
@@ -132,10 +132,11 @@ class Ingest:
         )
         ranges, lost = ranges_between(self.files, ALL_ENDINGS, intent.start, intent.end)
         size, context = sum(size for _, size in ranges), self.spark.sparkContext
-        # at most two tasks for each core: each task writes a file for each day and bucket of a table
+        # At most two tasks for each core: each task writes a file for each day and bucket, so more tasks would write
+        # many small files.
         least = max(self.task_bytes, -(-size // (2 * int(context.defaultParallelism))))
         parts = task_ranges(ranges, least)
-        Folder(job.copies).remove_all()  # left by an interrupted run
+        Folder(job.copies).remove_all()  # remove the files of an interrupted run
         done = TaskOutput()
         self.batch_progress = BatchProgress(self.spark, intent.number, size)
         if parts:
@@ -160,12 +161,12 @@ class Ingest:
         return Batch(intent.number, done.read, done.rows, done.faults, files, _latest(done))
 
     def _originals(self, job: BatchJob, done: TaskOutput) -> TaskOutput:
-        """Write the copies whose originals were never ingested, as rows of messages."""
+        """Write the copies whose originals were never ingested: as rows of ``messages``, and as ``added`` events."""
         from pyspark.sql.functions import max as most
         from pyspark.sql.functions import min as least
 
         spark, key = self.spark, ["message_id", "queue"]
-        # listed one by one: reading fails if another process has removed a file
+        # Name each file instead of the folder, so that reading fails if another process has removed a file.
         paths = [spark_url(f"{job.copies}/{name}") for name in done.copied]
         copies = spark.read.parquet(*paths).dropDuplicates(key)
         first, last = copies.agg(least("message_id"), most("message_id")).first()
@@ -208,7 +209,7 @@ def _latest(done: TaskOutput) -> int:
 
 
 class IngestMetrics:
-    """Prometheus metrics of an ingest. The registry has no metrics of the process."""
+    """Prometheus metrics of an ingest. The usual metrics of the process are not among them."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -259,7 +260,7 @@ class IngestMetrics:
         self._vacuumed.labels(name).inc(vacuumed)
 
 
-#: Seconds before the first retry, and maximum before any retry.
+#: Seconds before the first retry, and maximum number of seconds before a retry.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 #: Exceptions that a retry cannot prevent.
@@ -268,7 +269,7 @@ NOT_RETRIED = (DirectoryReplaced, LakeNotFound, OptionError, Busy)
 
 @dataclass
 class ContinuousIngest:
-    """Repeated ingest (see the module). ``stop`` ends it after the current batch."""
+    """Ingest that repeats until ``stop`` is set (see the module). A batch in progress is completed."""
 
     work: Ingest
     upkeep: Maintenance
@@ -277,12 +278,12 @@ class ContinuousIngest:
     attempts: int  # consecutive failed attempts after which `run` raises
     on_batch: Callable[[Batch, float], None]  # called with each batch and its duration in seconds
     metrics: IngestMetrics = field(default_factory=IngestMetrics)
-    lag: float = 0.0  # age of the newest row after the last batch, seconds; 0: nothing left
-    left: int = 0  # bytes not yet ingested after the last batch
+    lag: float = 0.0  # age of the newest row after the last batch, in seconds; 0: all files are ingested
+    left: int = 0  # number of bytes that were not ingested after the last batch
     _failed: int = 0
 
     def run(self) -> None:
-        """Ingest until ``stop`` is set. Raises the exception of the last attempt."""
+        """Ingest until ``stop`` is set. Raises the last exception if retries are exhausted or cannot help."""
         while not self.stop.is_set():
             try:
                 self._ingest_batches()
@@ -316,14 +317,14 @@ class ContinuousIngest:
         """Run maintenance that is due. A failure is logged, and does not stop the ingest."""
         try:
             self.upkeep.run_due()
-        except Exception as fault:  # delta-rs raises exceptions of many types, all of them harmless here
+        except Exception as fault:  # delta-rs raises exceptions of many types; the tables stay consistent
             log.warning("maintenance of %s failed: %s; retrying after the next batch", self.work.lake, fault)
         done = self.upkeep.done
         for name, table in self.work.lake.tables.items():
             self.metrics.upkeep(name, done.compacted[name], done.vacuumed[name], len(table.files()))
 
     def _after(self, fault: Exception) -> float:
-        """Return the seconds until the next attempt. Raises ``fault`` if there is none."""
+        """Return the seconds until the next attempt. Raises ``fault`` if no attempt is left."""
         self._failed += 1
         self.metrics.failures.inc()
         if self._failed >= self.attempts or not self.work.has_spark():

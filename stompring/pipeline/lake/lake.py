@@ -1,9 +1,10 @@
 """A lake: its tables, its folder with the state of ingests and replays, the lease of its writer, and its maintenance.
 
-A lake on object storage has one writer at a time: the owner of a lease, an object that the owner renews. If the owner
-is killed, the next process takes the lease over. That process watches the object for the duration of the lease instead
-of comparing clocks. A paused owner ends when it finds that another process has taken over. Its writes before that are
-harmless: only one process can start a batch (`Folder.create`), and a table takes each batch once (`LakeTable.commit`).
+A lake on object storage has one writer at a time: the owner of a lease. The lease is an object that its owner renews.
+If the owner is killed, the next process takes the lease over, after it has watched the object for the duration of the
+lease and seen no renewal. So processes need not compare their clocks. A paused owner ends when it finds that another
+process has taken over. Writes of this owner before its end are harmless: only one process can start a batch
+(`Folder.create`), and a table accepts each batch once (`LakeTable.commit`).
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Lease:
             self.release()
 
     def acquire(self) -> None:
-        """Acquire the lease when it is free or expires. Raises `Busy` if its owner renews it."""
+        """Acquire the lease if it is free, or wait until it expires. Raises `Busy` if its owner renews it."""
         while True:
             with suppress(FileExistsError):
                 self._put(None)
@@ -124,7 +125,8 @@ class Lease:
             return
 
     def _put(self, tag: str | None) -> None:
-        """Write the lease: replace version ``tag`` of the object, None: create it. Raises `FileExistsError`."""
+        """Write the lease: replace the version ``tag`` of its object (None: create the object). Raises
+        `FileExistsError` if another process has written the object."""
         began, data = self.clock(), json.dumps(self._about).encode()
         if tag is None:
             self._tag = self._objects.create(self._name, data)
@@ -133,8 +135,8 @@ class Lease:
         self._renewed = began
 
     def _read(self) -> tuple[dict[str, Any], str]:
-        """Return the lease and the tag of its version. A damaged lease has an unknown owner and expires as usual.
-        Raises `FileNotFoundError`."""
+        """Return the contents and the version tag of the lease. For a damaged lease, the contents name an unknown
+        owner. Raises `FileNotFoundError`."""
         data, tag = self._objects.read(self._name)
         with suppress(ValueError):
             if isinstance(found := json.loads(data), dict):
@@ -165,7 +167,7 @@ class Lease:
         """Raise `LeaseLost` if another process may have taken over. Call this before each write."""
         with self._mutex:
             if self._lost is None and self.clock() - self._renewed > self._seconds:
-                self._renew()  # necessary if this process was paused
+                self._renew()  # the lease has expired because this process was paused
             if self._lost is not None:
                 raise LeaseLost(self._lost)
 
@@ -212,7 +214,7 @@ def _owner_of(about: dict[str, Any]) -> str:
 
 _FOLDER = "batches"
 
-#: Number of retained intents.
+#: Number of the newest intents that are kept. Older ones are deleted.
 RETAINED_INTENTS = 20
 
 
@@ -226,7 +228,7 @@ class Intent(NamedTuple):
 
 @dataclass
 class IntentLog:
-    """The intents of one broker of a lake, a file each."""
+    """The intents of one broker of a lake. Each intent is a file."""
 
     _state: Folder
 
@@ -266,9 +268,11 @@ _COLUMNS = ("message_id", "queue", "timestamp")
 
 
 def check_content(table: LakeTable, broker: str, files: DataFiles, positions: Positions) -> None:
-    """Check that the lake has the messages of the newest file with messages before ``positions``.
+    """Check that a data directory is the one that was ingested: the lake must have all messages of the newest ingested
+    file that has messages.
 
-    ``positions``: end positions of the broker in the lake. Raises `DirectoryReplaced` if messages are missing.
+    ``positions``: ends of the ingested parts of the directory. Raises `DirectoryReplaced` if messages are missing in
+    the lake.
     """
     end_positions(files, ALL_ENDINGS, positions)  # raises if the directory ends before the positions
     every = files.every(ENDINGS["messages"])
@@ -300,7 +304,7 @@ def _rows(messages: Any) -> set[tuple[Any, ...]]:
     return set(zip(*(messages.column(name).to_pylist() for name in _COLUMNS), strict=True))
 
 
-#: Folder of the state, in the folder of the lake.
+#: Name of the folder with the state of ingests, replays and views, in the folder of the lake.
 STATE = "_stompring"
 
 _LAKE_FILE = "lake.json"
@@ -308,19 +312,19 @@ _LAKE_FILE = "lake.json"
 #: File with the plan of a restore, until it is complete.
 _RESTORE_FILE = "restore.json"
 
-#: Version of a lake. Version 1 had no column ``broker``, version 2 an additional column in ``events``.
+#: Version of a lake's format. In version 1 there was no column ``broker``, in version 2 ``events`` had one more column.
 VERSION = 3
 
 
 class LakeNotFound(PipelineError):
-    """The location has no lake, a damaged one, or one of a version that this stompring does not support."""
+    """The location has no lake, or the lake is damaged, or this stompring does not support the lake's version."""
 
 
 class Lake:
     """A lake. The constructor does not access the storage."""
 
     def __init__(self, where: str) -> None:
-        """``where``: result of `storage.resolve_location`."""
+        """``where``: absolute path or URL of the lake, from `storage.resolve_location`."""
         self.folder = Folder(where)
         self.state = self.folder.folder(STATE)
         self._check: Callable[[], None] | None = None
@@ -367,7 +371,7 @@ class Lake:
 
     @cached_property
     def id(self) -> str:
-        """Identifier of the lake in the broker's record of ingested positions."""
+        """Identifier of the lake. The retention directory of a broker has the ingested positions under this id."""
         return str(self.require()["id"])
 
     def brokers(self) -> dict[str, Broker]:
@@ -379,9 +383,9 @@ class Lake:
             raise LakeNotFound(f"{self.state}/{_LAKE_FILE} is damaged: {fault!r}") from None
 
     def broker(self, name: str | None) -> str | None:
-        """Return ``name``, or the name of the only broker. None: the lake has no brokers.
+        """Return ``name``, or if it is None, the name of the only broker. Returns None if the lake has no brokers.
 
-        Raises `UnknownBroker` for an unknown name, and if the caller gives no name and the lake has several brokers.
+        Raises `UnknownBroker` for an unknown name, or if ``name`` is None and the lake has several brokers.
         """
         names = list(self.brokers())
         if name is None and len(names) > 1:
@@ -392,7 +396,8 @@ class Lake:
         return name or next(iter(names), None)
 
     def remove_copies(self) -> None:
-        """Delete files with copies that interrupted ingests have left. The caller has `locked` the lake."""
+        """Delete the files with copies of messages that interrupted ingests have left. The caller must hold the lock
+        `locked`."""
         for broker in self.brokers().values():
             self.state_folder(broker).remove_all("copies")
 
@@ -401,10 +406,11 @@ class Lake:
         return self.state.folder(broker.state)
 
     def admit(self, name: str, files: DataFiles) -> Broker:
-        """Return the broker of a data directory, and record its identity. The caller has `locked` the lake.
+        """Return the broker ``name``, and record the identity of its data directory. The caller must hold the lock
+        `locked`.
 
         Completes an interrupted restore first. Raises `OptionError` if ``files`` is not a data directory, and
-        `DirectoryReplaced` if the directory is not the one that the lake has for ``name``.
+        `DirectoryReplaced` if the lake has another data directory for this broker.
         """
         self.complete_restore()
         identity, brokers = files.identity(), self.brokers()
@@ -423,10 +429,10 @@ class Lake:
 
     @contextmanager
     def locked(self, seconds: float = LEASE_SECONDS) -> Iterator[None]:
-        """Context manager: hold the writer's lock, a file lock on a local folder, a lease on S3. Raises `Busy`.
+        """Context manager: hold the lock of the writer. Raises `Busy`.
 
-        ``seconds``: duration of the lease. Other storage has no lock: there a second writer fails later, when it starts
-        a batch that this process has started.
+        It is a file lock for a local folder, and a lease (of ``seconds``) on S3. Other storage has no lock: there a
+        second writer fails later, when it starts a batch that this process has started.
         """
         with self._exclusive("lake", _LEASE_NAME, seconds) as self._check:
             try:
@@ -472,7 +478,7 @@ class Lake:
         return sum(table.bytes() for table in self.tables.values() if table.exists())
 
     def _ingested(self, broker: Broker) -> Positions:
-        """Return the positions before which ``messages`` has all messages of a broker."""
+        """Return positions in a broker's files: ``messages`` has all messages before them."""
         last = IntentLog(self.state_folder(broker)).last()
         if last is None:
             return {}
@@ -481,8 +487,9 @@ class Lake:
     # ---- versions
 
     def versions(self, version: int | None, time: int | None) -> dict[str, int] | None:
-        """Return the versions of all tables that belong to a version of ``messages``, or to its last version at
-        ``time`` (epoch ms). None if both are None. Raises `VersionNotFound`, `LakeNotFound`."""
+        """Return the versions of all tables that belong to ``version`` of ``messages``, or to the version of
+        ``messages`` that was the latest at ``time`` (epoch ms). None if both arguments are None. Raises
+        `VersionNotFound`, `LakeNotFound`."""
         self.require()
         if version is None and time is None:
             return None
@@ -502,7 +509,8 @@ class Lake:
             )
         time = messages[version].time
         versions = {"messages": version}
-        for name, one in known.items():  # an ingest commits to ``messages`` last
+        # An ingest commits to ``messages`` last: earlier commits to the other tables belong to this version.
+        for name, one in known.items():
             versions[name] = max(
                 (each.version for each in one.values() if each.time <= time), default=min(one)
             )
@@ -514,10 +522,10 @@ class Lake:
         return versions
 
     def restore(self, versions: Mapping[str, int]) -> None:
-        """Restore versions of the tables. The caller has `locked` the lake.
+        """Restore versions of the tables. The caller must hold the lock `locked`.
 
-        The next ingest reads the broker's later files again, as far as they still exist. A plan is written first: after
-        a crash the next writer completes the restore. Raises `VersionNotFound`.
+        The next ingest reads the later parts of the broker's files again if they still exist. The plan of the restore
+        is written first: after a crash the next writer completes it. Raises `VersionNotFound`.
         """
         self.complete_restore()
         done = ingested_until(self.tables["messages"], versions["messages"])
@@ -527,7 +535,7 @@ class Lake:
         self.complete_restore()
 
     def complete_restore(self) -> None:
-        """Complete an interrupted restore, if there is one. The caller has `locked` the lake."""
+        """Complete an interrupted restore if there is one. The caller must hold the lock `locked`."""
         plan = self.state.load(_RESTORE_FILE)
         if plan is None:
             return
@@ -536,7 +544,7 @@ class Lake:
                 self.check_lock()
                 self.tables[name].restore(int(plan["tables"][name]))
         for name, broker in self.brokers().items():
-            # an empty batch after all committed ones: the next batch starts at its end
+            # Write the intent of an empty batch with the next number. The next ingest starts at its end.
             intents = IntentLog(self.state_folder(broker))
             last = intents.last()
             committed = [table.committed(broker.writer) for table in self.tables.values()]
@@ -548,8 +556,8 @@ class Lake:
         log.info("lake %s: restored to version %d", self, plan["tables"]["messages"])
 
     def _mark(self, broker: Broker, begin: Positions) -> None:
-        """Reset the ingested positions in the broker's retention directory, so that it keeps files to be ingested
-        again. Only for a retention directory in the data directory."""
+        """Reset the ingested positions in the broker's retention directory, so that the broker keeps the files that
+        must be ingested again. Does nothing if this directory is not in the data directory."""
         directory = None if broker.data is None else Folder(f"{broker.data}/{RETENTION}").local
         try:
             if directory is not None and self.id in read_ingested(directory):
@@ -582,7 +590,7 @@ def _document(identifier: str, brokers: Mapping[str, Broker]) -> bytes:
     return json.dumps({"version": VERSION, "id": identifier, "brokers": entries}, indent=1).encode()
 
 
-#: Approximate bytes of a compacted file. A file below half of this size is small.
+#: Approximate size of a compacted file in bytes. Files smaller than half of it are called small.
 TARGET_BYTES = 128 << 20
 
 #: Seconds between two runs of vacuum.
@@ -602,8 +610,8 @@ class Maintenance:
     """Maintenance of a lake's tables: compaction and vacuum."""
 
     lake: Lake
-    small_files: int | None  # compact a day or a view with more small files; None: no compaction
-    hours: int | None  # delete files that were unreferenced for so many hours; None: delete nothing
+    small_files: int | None  # compact a day or view with more small files than this; None: no compaction
+    hours: int | None  # vacuum deletes files that were unreferenced for this number of hours; None: no vacuum
     now: Callable[[], float] = time.monotonic
     done: MaintenanceCounts = field(default_factory=MaintenanceCounts)  # files of the last `run_due`
     _looked: float | None = None  # time of the last vacuum, seconds of `now`
@@ -638,7 +646,7 @@ class Maintenance:
 
 
 def days_to_compact(table: LakeTable, most: int) -> list[str]:
-    """Return the days with a partition that has more than ``most`` small files."""
+    """Return the days that have more than ``most`` small files in one bucket."""
     counts = Counter(
         (str(file[f"partition.{DATE}"]), file[f"partition.{BUCKET}"])
         for file in table.actions().to_pylist()

@@ -1,8 +1,8 @@
 """Replay of messages of a lake to a broker: each message once, with receipts, in order for each address.
 
-The arguments of a replay identify it. Its state has the version of the table and the number of parts. The next run with
-the same arguments resumes an interrupted replay: each part continues after its last checkpoint. Messages that were sent
-after the checkpoint are sent again with the same duplicate id, and the broker drops them.
+The arguments of a replay identify it. Its state contains the version of the table and the number of parts. If a replay
+is interrupted, the next run with the same arguments resumes it: each part continues after its last checkpoint. Messages
+that were already sent after this checkpoint are sent again with the same duplicate id, and the broker drops them.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from .delta import DEFAULT_BROKER
 from .lake import Lake
 from .selection import MessageSelection
 
-#: Number of messages in a group, which has one receipt; and maximum number of groups whose receipt is outstanding.
+#: Number of messages in a group, and maximum number of groups without a receipt. Only the last message of a group
+#: requests a receipt.
 RECEIPT_MESSAGES, IN_FLIGHT = 1000, 4
 
-#: Messages and seconds between two checkpoints of a part. The broker recognizes duplicates of at most `id-cache-size`
-#: messages.
+#: A part writes a checkpoint after this number of messages or seconds. The number must be well below the broker's
+#: `id-cache-size`: the broker recognizes only so many messages as duplicates if they are sent again.
 CHECKPOINT_MESSAGES, CHECKPOINT_SECONDS = 4000, 1.0
 
-#: Headers that are not replayed: they would have another meaning now, or the replay sets them.
+#: Headers that are not sent again: their values would be wrong now, or the replay sets the header itself.
 OMITTED_HEADERS = (
     *("expires", "priority", "persistent", "content-length", "AMQ_SCHEDULED_TIME", "_AMQ_SCHED_DELIVERY"),
     *("AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_CRON"),
@@ -50,7 +51,7 @@ _RESULT = "sent bigint, skipped bigint"
 
 
 class ReplayPlan(NamedTuple):
-    """Arguments of a replay. ``destination`` None: each message goes to its original address."""
+    """Arguments of a replay. ``destination``: address for all messages; None: their original addresses."""
 
     choice: MessageSelection
     to: str
@@ -65,7 +66,7 @@ class ReplayPlan(NamedTuple):
     def id(self) -> str:
         """Identifier of the replay, equal for equal arguments."""
         request: list[Any] = [self.choice._asdict(), self.to, self.destination, self.name]
-        if self.broker not in (None, DEFAULT_BROKER):  # keeps the ids of older replays
+        if self.broker not in (None, DEFAULT_BROKER):  # ids of older replays contain no broker
             request.append(self.broker)
         if self.at is not None:
             request.append(self.at)
@@ -73,8 +74,8 @@ class ReplayPlan(NamedTuple):
 
 
 class Replay:
-    """A replay of messages of a lake. Methods raise Spark's exceptions; `run` also if the broker rejects a message or
-    closes the connection."""
+    """A replay of messages of a lake. Methods raise Spark's exceptions. `run` also raises one if the broker rejects a
+    message or closes the connection."""
 
     def __init__(self, spark: Any, lake: Lake, plan: ReplayPlan) -> None:
         lake.require()
@@ -114,7 +115,8 @@ class Replay:
         return list(rows.orderBy("address").collect())
 
     def run(self, options: SinkOptions, rate: float | None = None) -> tuple[int, int]:
-        """Send the messages. Returns how many this run and how many earlier runs have sent. ``rate``: messages/s."""
+        """Send the messages. Returns the number of messages that this run has sent, and that earlier runs had sent.
+        ``rate``: maximum messages per second."""
         from pyspark.sql.functions import col, concat, lit
 
         plan = self.plan
@@ -140,12 +142,13 @@ class Replay:
         return None if document is None else int(document["sent"])
 
     def sent(self) -> int:
-        """Return the number of messages sent, by the last checkpoints."""
+        """Return the number of messages that were sent before the last checkpoints of all parts."""
         return sum(_checkpoint_of(self._state, part)[1] for part in range(self.plan.parts))
 
 
 def _checkpoint_of(state: Folder, part: int) -> tuple[int, int]:
-    """Return from a part's checkpoint the number of the last message (-1: none), and how many were sent up to it."""
+    """Return two numbers from a part's checkpoint: the message number of the last message that was sent (-1: none), and
+    the count of messages that were sent."""
     document = state.load(f"part-{part}.json")
     return (-1, 0) if document is None else (int(document["message"]), int(document["sent"]))
 
@@ -175,7 +178,7 @@ def _send_part(
 
 
 def _new_rows(batches: Iterator[Any], last: int) -> Iterator[Any]:
-    """Yield one row of each message after ``last``. The rows are ordered by message number."""
+    """Yield one row of each message with a number above ``last``. The given rows are ordered by message number."""
     for batch in batches:
         found = integers_of(batch.column(0), np.int64)
         new = (found > last) & (np.diff(found, prepend=last) > 0)
@@ -196,7 +199,8 @@ class _PartSender:
     count: int  # messages sent, including those of earlier runs
 
     def __post_init__(self) -> None:
-        self._waiting: deque[tuple[int, int]] = deque()  # by unconfirmed group: last message, ``count``
+        # for each group without a receipt: number of its last message, and ``count`` after the group
+        self._waiting: deque[tuple[int, int]] = deque()
         self._began, self._begun_with = time.monotonic(), self.count
         self._checkpoint, self._checkpoint_at = self.count, self._began
         rate = self.rate
@@ -231,8 +235,8 @@ class _PartSender:
         self.connection.close()
 
     def _settle(self, most: int, unsent: int = 0) -> None:
-        """Wait until at most ``most`` groups lack a receipt. Write a checkpoint if it is due. ``unsent``: groups that
-        have a receipt id but are not sent yet."""
+        """Wait until at most ``most`` sent groups have no receipt. Write a checkpoint if it is due. ``unsent``: number
+        of groups that already have a receipt id, but are not sent yet."""
         self.connection.await_receipts(most + unsent)
         known = None
         while len(self._waiting) > most:

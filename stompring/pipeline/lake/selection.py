@@ -23,8 +23,8 @@ class InvalidCondition(PipelineError):
 class MessageSelection(NamedTuple):
     """Criteria for messages of a lake.
 
-    ``where``: an SQL condition over the columns of ``messages``, or a selector (if it is not valid SQL over them).
-    ``since`` <= timestamp < ``until``, epoch ms. ``addresses``: patterns with ``*`` and ``#``.
+    ``where``: an SQL condition over the columns of ``messages``; if it is not valid SQL, a selector. ``since`` <=
+    timestamp < ``until``: epoch ms, None: no limit. ``addresses``: patterns with ``*`` and ``#``; empty: all addresses.
     """
 
     where: str | None = None
@@ -53,7 +53,7 @@ def address_condition(addresses: Sequence[str]) -> Any:
 
 
 def _pattern_regex(address: str) -> str:
-    """Return the regular expression of a pattern as in address-settings: ``*`` one word, ``#`` any number of words."""
+    """Return a regular expression for a pattern of address-settings: ``*`` is one word, ``#`` any number of words."""
     some = {"*": r"[^.]*\.", "#": r"(?:[^.]*\.)*"}
     return "".join(some.get(word, "".join(map(_literal, word)) + r"\.") for word in address.split("."))
 
@@ -67,7 +67,7 @@ def _where(messages: Any, text: str) -> Any:
 
     try:
         selected = messages.where(text)
-        selected.schema  # noqa: B018 - Spark resolves the names now
+        selected.schema  # noqa: B018 - makes Spark check the condition now
         return selected
     except (AnalysisException, ParseException) as reason:
         sql = str(reason).partition("\n")[0]
@@ -91,7 +91,7 @@ def _selected(selector: str, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 class SelectableRow:
-    """A row of ``messages`` as a message for selectors."""
+    """A row of ``messages`` with the interface of a message, for the evaluation of selectors."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
         self._row = row
@@ -114,7 +114,7 @@ def _milliseconds(time: datetime | None) -> int:
     return 0 if time is None else round(time.timestamp() * 1000)
 
 
-#: System properties, which are not headers.
+#: System properties: names in selectors for columns of ``messages`` other than headers.
 _SYSTEM: dict[str, Any] = {
     "AMQPriority": lambda row: row["priority"],
     "AMQTimestamp": lambda row: _milliseconds(row["timestamp"]),

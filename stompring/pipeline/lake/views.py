@@ -1,8 +1,9 @@
 """Views of a lake: messages of some addresses with columns computed from their headers and bodies.
 
-A view is a file, ``_stompring/views/NAME.json``. `ViewRows` computes its rows for Spark (`View.frame`), DuckDB
-(`View.stream`) and `View.refresh`. A materialized view has a Delta table, ``views/NAME``. Each refresh adds the rows of
-new messages in one commit with the version of ``messages``, so that repeating an interrupted refresh duplicates no row.
+The definition of a view is a file, ``_stompring/views/NAME.json``. `ViewRows` computes the rows of a view for Spark
+(`View.frame`), DuckDB (`View.stream`) and `View.refresh`. A materialized view has a Delta table, ``views/NAME``. Each
+refresh adds the rows of new messages to this table in one commit, together with the version of ``messages``, so that no
+row is duplicated if an interrupted refresh is repeated.
 
 The schema of bodies is a JSON Schema, an Avro schema, or inferred from bodies. The type of a column is a JSON value: a
 name of `SCALARS`, or ``{"array": T}``, ``{"map": T}`` (keys are strings), ``{"decimal": [precision, scale]}``,
@@ -69,7 +70,8 @@ def arrow_type(type_: Type) -> Any:
 
 
 def convert(type_: Type, value: Any, pointer: str) -> Any:
-    """Convert a JSON or Avro value for an Arrow array. ``pointer``: path of the value. Raises `TypeMismatch`."""
+    """Convert a JSON or Avro value to a Python value that an Arrow array of the column type accepts. ``pointer``: path
+    of the value, for errors. Raises `TypeMismatch`."""
     if value is None:
         return None
     if isinstance(type_, str):
@@ -85,12 +87,12 @@ def convert(type_: Type, value: Any, pointer: str) -> Any:
         every = value.items()
         return [(_string(key, pointer), convert(inner, each, f"{pointer}/{key}")) for key, each in every]
     if kind == "decimal":
-        return value  # the Avro reader has decoded it
+        return value  # a Decimal: only Avro has this type, and its reader returns decimals
     return convert_struct(inner, value, pointer)
 
 
 def convert_struct(fields: Sequence[Mapping[str, Any]], value: Any, pointer: str) -> dict[str, Any]:
-    """Convert an object to a struct. Members without a field are omitted. Raises `TypeMismatch`."""
+    """Convert an object to a struct. Omit members of the object that are not fields. Raises `TypeMismatch`."""
     if not isinstance(value, dict):
         raise _mismatch(value, "not an object", pointer)
     found: dict[str, Any] = {}
@@ -152,7 +154,7 @@ def _number(value: Any, pointer: str) -> float:
 
 
 def _instance(kind: type, what: str, parse: Callable[[str], Any] | None = None) -> Any:
-    """Return a converter of instances of a class, and of texts that ``parse`` accepts."""
+    """Return a converter that accepts instances of ``kind``, and texts that ``parse`` can convert to such instances."""
 
     def instance(value: Any, pointer: str) -> Any:
         if isinstance(value, kind):
@@ -178,8 +180,8 @@ def _date(text: str) -> date:
     return date.fromisoformat(text)
 
 
-#: Arrow type and converter of each scalar type. ``json`` is a string column for values of any type: a string as it is,
-#: other values as JSON.
+#: Arrow type and converter of each scalar type. ``json`` is the type of a string column for values of any type: it
+#: contains strings unchanged, and other values as JSON.
 SCALARS: Mapping[str, tuple[Any, Callable[[Any, str], Any]]] = {
     "string": (pa.string(), _string),
     "json": (pa.string(), _json_text),
@@ -194,7 +196,7 @@ SCALARS: Mapping[str, tuple[Any, Callable[[Any, str], Any]]] = {
 }
 
 
-#: Maximum number of fields of an object. In a larger object the names are data.
+#: Maximum number of fields of a struct. If an object has more names, they are probably data, not fields.
 MAX_FIELDS = 1000
 
 #: Maximum depth of nested types.
@@ -204,7 +206,7 @@ Decoder = Callable[[bytes], Any]
 
 
 class InvalidSchema(PipelineError):
-    """A schema that does not define columns. The text begins with a path in the schema."""
+    """A schema from which no columns can be made. The text begins with the path of the faulty part in the schema."""
 
 
 # ---- JSON Schema
@@ -224,7 +226,8 @@ def from_json_schema(text: bytes) -> Fields:
 
 @dataclass
 class _JsonSchema:
-    """A schema at some depth. ``_within`` has an item for each outer level: its ``$ref``, or an empty text."""
+    """A part of a JSON Schema. ``_within``: an item for each level around this part: the ``$ref`` that leads to the
+    level, or an empty text."""
 
     _document: Any
     _within: tuple[str, ...] = ()
@@ -336,7 +339,7 @@ _NAMES = {
 }
 
 
-#: JSON Schema types of the kinds of values (`_kind`) whose names differ.
+#: JSON Schema's names for the kinds of values (`_kind`) that have another name in this module.
 _SCHEMA_NAMES = {
     "long": "integer",
     "large": "integer",
@@ -410,7 +413,8 @@ class Inference:
 
 
 class _ObservedType:
-    """Kinds of the values at one path: their counts, members of objects, items of arrays."""
+    """The values at one path. ``kinds``: number of values of each kind. ``names``: for objects, the values of each
+    member. ``items``: for arrays, the items."""
 
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
@@ -527,7 +531,8 @@ def _parsed(text: bytes, parse: Callable[[Any], Any]) -> Any:
 
 
 def _avro_type(schema: Any, pointer: str) -> Type:
-    """Return the type of an expanded schema, where the name of a record can only be a recursion."""
+    """Return the column type for a part of an expanded schema. If such a schema still has the name of a record as a
+    type, the record contains itself."""
     if isinstance(schema, list):
         others = [one for one in schema if one != "null"]
         if len(others) != 1:
@@ -609,7 +614,7 @@ log = logging.getLogger(__name__)
 #: The first columns of each view, from ``messages``.
 MESSAGE_COLUMNS = ("message_id", "queue", "address", "timestamp", BROKER)
 
-#: Column with the body and the reason if a header or the body could not be converted, else null.
+#: Column for errors: if a header or the body cannot be converted, it has the body and the reason, else null.
 BAD_COLUMN = "_bad"
 
 _BAD_TYPE = pa.struct([("body", pa.binary()), ("reason", pa.string())])
@@ -618,7 +623,8 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}")
 
 _FOLDER = "views"
 
-#: Application id of a refresh in the view's table. Its transaction version is the version of ``messages``.
+#: Application id of refreshes in the transactions of a view's table. The version of the last transaction is the version
+#: of ``messages`` at the last refresh.
 _WRITER = "stompring-view"
 
 #: Maximum number of rows in a record batch of a view.
@@ -638,7 +644,8 @@ class ViewError(PipelineError):
 
 
 class RefreshResult(NamedTuple):
-    """Numbers of rows that a refresh added. ``bad``: rows with a `BAD_COLUMN`. ``whole``: all rows were recomputed."""
+    """Result of a refresh. ``rows``: number of rows added. ``bad``: number of them with a value in `BAD_COLUMN`.
+    ``whole``: whether all rows were computed again."""
 
     rows: int
     bad: int
@@ -676,8 +683,9 @@ class ViewDefinition(NamedTuple):
         self.columns()
 
     def columns(self) -> list[tuple[str, str, Type]]:
-        """Return name, origin (``header NAME`` or ``/NAME``) and type of the columns from headers and bodies, in this
-        order. A name of an earlier column, in any case, gets the prefix ``header_`` or ``body_``."""
+        """Return name, origin (``header NAME`` or ``/NAME``) and type of each column: first those from headers, then
+        those from bodies. If an earlier column has the same name (ignoring upper and lower case), the later column gets
+        the prefix ``header_`` or ``body_``."""
         used = {name.lower() for name in (*MESSAGE_COLUMNS, BAD_COLUMN)}
         found: list[tuple[str, str, Type]] = []
         for prefix, origin, entries in (
@@ -709,14 +717,16 @@ def _address_filter(addresses: Sequence[str]) -> Callable[[str | None], bool]:
 
 
 class ViewRows:
-    """A function that computes rows of a view from messages. Spark pickles the definition, and calls it in tasks."""
+    """A function that computes the rows of a view from messages. Tasks of Spark call it. Only the view's definition is
+    pickled."""
 
     def __init__(self, definition: ViewDefinition) -> None:
         self._definition = definition
         self._schema = definition.schema()
         self._is_selected = _address_filter(definition.addresses)
         self._matches = None if definition.where is None else compile_selector(definition.where).matches
-        #: Columns of ``messages`` that `__call__` needs: headers, the slowest column to read, only if necessary.
+        #: Columns of ``messages`` that `__call__` needs. ``headers`` is only included if necessary, because it is the
+        #: slowest column to read.
         self.columns: tuple[str, ...] = (*MESSAGE_COLUMNS, "body")
         if definition.headers or definition.where is not None:
             self.columns += ("headers",)
@@ -796,12 +806,13 @@ class View(Table):
     # ---- for Spark and DuckDB
 
     def is_stored(self, version: int | None) -> bool:
-        """Return whether a table has the view's rows. It has only the latest: False if a ``version`` is given."""
+        """Return whether the view's table has its rows at ``version`` of ``messages``. The table of a materialized view
+        has only the rows of the last refresh, so this is False for any number."""
         return self.definition.materialized and version is None
 
     def frame(self, spark: Any, version: int | None = None) -> Any:
-        """Return a DataFrame of the view at the latest version of ``messages``, or at ``version``. Rows of a
-        materialized view are those of its last refresh."""
+        """Return a DataFrame of the view at ``version`` of ``messages``, by default the latest. By default, a
+        materialized view has the rows of its last refresh."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = self.definition.schema()
@@ -821,12 +832,13 @@ class View(Table):
     def _locked(self) -> AbstractContextManager[None]:
         directory = self._views.folder.local
         if directory is None:
-            return nullcontext()  # on object storage one of two concurrent commits fails
+            return nullcontext()  # no lock is needed on object storage: one of two concurrent commits fails
         directory.mkdir(parents=True, exist_ok=True)
         return ingesting(directory, self.name)
 
     def refresh(self) -> RefreshResult:
-        """Add the rows of messages since the last refresh. Raises `Busy` if another process refreshes the view."""
+        """Add the rows of the messages that are new since the last refresh. Raises `Busy` if another process refreshes
+        the view."""
         messages = self._views.messages
         with self._locked():
             version = messages.open().version()
@@ -849,7 +861,8 @@ class View(Table):
         return RefreshResult(sum(file.rows for file in written), bad, files is None and before is not None)
 
     def _write(self, batches: Iterable[Any]) -> tuple[list[NewFile], int]:
-        """Write rows to files, and sync the files. Returns the files, and the number of rows with a `BAD_COLUMN`."""
+        """Write rows to files, and sync the files. Returns the files, and the number of rows with a value in
+        `BAD_COLUMN`."""
         schema, bad = self.definition.schema(), 0
         files: list[NewFile] = []
         file: FileWriter | None = None
@@ -866,14 +879,14 @@ class View(Table):
         return files, bad
 
     def _new_files(self, before: int, version: int) -> list[str] | None:
-        """Return the files of ``messages`` that commits after version ``before`` added. None: recompute all rows,
-        because a commit removed rows or changed metadata, or log entries or files are deleted."""
+        """Return the files of ``messages`` that commits after version ``before`` have added. Returns None if all rows
+        must be computed again: a commit removed rows or changed metadata, or log entries or files were deleted."""
         folder, found = self._views.messages.folder, []
         for number in range(before + 1, version + 1):
             try:
                 lines = folder.read(f"_delta_log/{number:020d}.json").splitlines()
             except OSError:
-                return None  # the log before a checkpoint was cleaned up
+                return None  # this entry of the log was deleted
             for line in lines:
                 action = json.loads(line)
                 if "metaData" in action or action.get("remove", {}).get("dataChange"):
@@ -899,7 +912,7 @@ class View(Table):
             return super().vacuum(hours, dry_run=dry_run, keep=keep)
 
     def counts(self) -> tuple[int, int]:
-        """Return the numbers of all rows in the table, and of those with a `BAD_COLUMN`."""
+        """Return the number of all rows in the table, and of the rows with a value in `BAD_COLUMN`."""
         rows = self.dataset()
         return rows.count_rows(), rows.count_rows(filter=ds.field(BAD_COLUMN, "reason").is_valid())
 
@@ -963,7 +976,7 @@ class Views:
         if self.folder.exists(f"{definition.name}.json"):
             raise ViewError(f"view {definition.name} already exists: delete it with --drop")
         view = View(self, definition)
-        self.lake.remove_all(f"{_FOLDER}/{definition.name}")  # left by an interrupted drop
+        self.lake.remove_all(f"{_FOLDER}/{definition.name}")  # the table of an interrupted drop
         if definition.materialized:
             view.refresh()
         self.folder.save(f"{definition.name}.json", {"version": _VERSION, "view": definition._asdict()})
@@ -984,7 +997,7 @@ class Views:
         for view in self.materialized():
             try:
                 view.refresh()
-            except Exception as fault:  # must not fail the ingest, which has succeeded
+            except Exception as fault:  # a failed refresh must not make an ingest fail
                 log.warning("view %s: refresh failed: %s", view.name, fault)
 
 

@@ -1,20 +1,21 @@
 """The findings of a report as numbers, computed by Spark: traffic, coverage, and advice for the sizes of rings and
 addresses.
 
-The advice for rings simulates many ring sizes at once. Its input is the number of arrivals and departures in each of
-many short buckets of time. Within a bucket, departures are spread evenly between arrivals: after ``i`` of ``a``
-arrivals there were ``floor(i * r / a)`` of ``r`` departures. An arrival at a full ring evicts a message; a departure
-from an empty ring has no effect. The result of a bucket is then arithmetic, and equal to a simulation of each message:
+The advice for rings comes from a simulation, of many ring sizes together. Its input is the number of arrivals and
+departures of messages in each of many short time buckets. Within a bucket, departures are spread evenly between
+arrivals: after ``i`` of ``a`` arrivals there were ``floor(i * r / a)`` of ``r`` departures. An arrival at a full ring
+evicts a message; a departure from an empty ring has no effect. So a formula gives the result of a bucket, the same as a
+simulation of each message:
 
 - If there are more arrivals than departures, no departure finds the ring empty. The ring is fullest at the last
   arrival: by `Flow.peak` messages more than at the beginning. It evicts the messages beyond its size.
 - If there are more departures than arrivals, only the first arrival can find the ring full.
 
-Consumers take the same messages from a larger ring, with one exception: consumers that emptied the actual ring would
-have emptied a larger one too.
+The simulation assumes that consumers would have taken as many messages from a larger ring. There is one exception:
+consumers that emptied the actual ring would have emptied a larger ring, too.
 
-`Coverage` compares the counters of queues, in samples, with events for the same queues and time. A message that is not
-retained (docs/report.md) has no row and no event; only counters count it.
+`Coverage` compares the counters of queues in samples with the events of the same queues in the same time. A message
+that is not retained (docs/report.md) has no row and no event: only the counters include it.
 """
 
 from __future__ import annotations
@@ -64,20 +65,21 @@ from .queries import (
 
 T = TypeVar("T")
 
-#: A queue, a queue and a consumer, or a queue and a step.
+#: The name of a queue, or a pair of a queue's name and a consumer or step.
 Name = TypeVar("Name", str, tuple[str, str], tuple[str, int])
 
 
 def weighted_quantile(values: Any, weights: Any, shares: Sequence[float]) -> list[int]:
-    """Return for each share (0 to 1) the least value that this share of the weight does not exceed, rounded up."""
+    """Return for each share (0 to 1) the least value, rounded up, such that at least this share of the weight belongs
+    to values up to this value."""
     values, reached = _cumulative(values, weights)
-    least = np.asarray(shares) * reached[-1] * (1 - 1e-12)  # sums of weights are not exact
+    least = np.asarray(shares) * reached[-1] * (1 - 1e-12)  # tolerance for rounding errors in sums of weights
     at = np.minimum(np.searchsorted(reached, least), len(values) - 1)
     return [int(value) for value in np.ceil(values[at])]
 
 
 def share_within(values: Any, weights: Any, limits: Any) -> Any:
-    """Return for each limit the share of the weight (0 to 1) with values up to the limit."""
+    """Return for each limit the share (0 to 1) of the weight that belongs to values up to the limit."""
     values, reached = _cumulative(values, weights)
     return np.append(0.0, reached)[np.searchsorted(values, limits, side="right")] / reached[-1]
 
@@ -93,10 +95,11 @@ SIZES_PER_ROUND = 33
 
 
 class Flow(NamedTuple):
-    """Numbers of arrivals (``came``) and departures (``went``): a row for each ring, a column for each time bucket.
+    """The number of messages that came to rings (``came``) and left them (``went``): arrays with a row for each ring
+    and a column for each time bucket.
 
-    ``depth``: messages in each ring at the beginning. ``emptied``: whether consumers emptied the actual ring in a
-    bucket, and so would have emptied a larger one; None: not computed.
+    ``depth``: number of messages in each ring at the beginning. ``emptied``: whether consumers emptied the actual ring
+    in a bucket, and so would have emptied a larger ring; None: not computed.
     """
 
     came: Any
@@ -116,16 +119,16 @@ class Flow(NamedTuple):
         return self._replace(came=self.came[:, some], went=self.went[:, some])
 
     def with_sizes(self, sizes: Any) -> Flow:
-        """Return the flow with ``emptied``, by a simulation of the actual sizes."""
+        """Return the flow with ``emptied``, which a simulation of the rings' actual ``sizes`` computes."""
         levels = np.empty(self.came.shape, bool)
         evicted(self._replace(emptied=None), np.asarray(sizes)[:, None], levels)
         return self._replace(emptied=levels & (self.went > 0))
 
 
 def evicted(flow: Flow, sizes: Any, empty: Any = None) -> Any:
-    """Return the number of messages that each ring evicts with each size. ``sizes``: a row for each ring, all >= 1.
+    """Return the number of messages that each ring evicts with each size. ``sizes``: a row of sizes >= 1 for each ring.
 
-    ``empty``: output array; whether the ring with the first size is empty at the end of each bucket.
+    ``empty``: array that is set to whether each ring, with its first size, is empty at the end of each bucket.
     """
     sizes = np.asarray(sizes, np.int64)
     peak, net = flow.peak.T[:, :, None], (flow.came - flow.went).T[:, :, None]
@@ -165,15 +168,16 @@ def candidates(low: int, high: int, count: int) -> Any:
     return found
 
 
-#: Number of time buckets in the whole period. The last value in a bucket counts.
+#: Number of time buckets in the period, for advice. If samples have several values in a bucket, the last one is used.
 BUCKETS = 20_000
 
 
 class MemoryDemand(NamedTuple):
-    """Memory that all messages of an address would have needed: ``bytes``, each value for ``seconds``.
+    """Memory that the messages of an address would have needed without paging: each value in ``bytes`` for the time in
+    ``seconds``.
 
-    ``paging``: seconds with messages in pages. ``average``: mean bytes of a message, used for messages in pages; 0
-    (unknown) if no sample had a message in memory.
+    ``paging``: number of seconds with messages in pages. ``average``: mean size of a message in bytes, which is assumed
+    for messages in pages; 0: unknown, because no sample had a message in memory.
     """
 
     address: str
@@ -188,7 +192,7 @@ def memory_demand(rows: Any, addresses: Sequence[str], grid: Grid) -> list[Memor
     selected = rows.where(F.col("address").isin(list(addresses)))
     average = "coalesce(try_divide(sum(size), sum(greatest(messages - paged, 0))), 0) AS average"
     averages = dict(aggregated(selected, ["address"], average).collect())
-    # A queue keeps the values of its last sample until the next. Each change of a queue changes its address.
+    # The values of a queue's sample hold until its next sample. A change of a queue changes the sum of its address.
     names = ("size", "paged")
     last = aggregated(
         grid.with_step(selected),
@@ -203,7 +207,7 @@ def memory_demand(rows: Any, addresses: Sequence[str], grid: Grid) -> list[Memor
     answer = []
     for address, positions in groups(found["address"]):
         positions = positions[np.argsort(found["step"][positions])]
-        starts = np.maximum(found["step"][positions], 0)  # earlier changes count from the start
+        starts = np.maximum(found["step"][positions], 0)  # changes before the grid count from its start
         seconds = np.diff(np.append(starts, grid.count)) * grid.seconds
         size, paged = (np.cumsum(found[name][positions]) for name in names)
         average = averages[address]
@@ -220,7 +224,8 @@ MIN_EVENT_SHARE = 0.98
 
 
 def flows(events: Any, rows: Any, rings: Sequence[QueueTraffic], durable: Sequence[bool], grid: Grid) -> Flow:
-    """Compute the flow of rings. ``rows``: result of `counter_changes`. ``durable``: by ring, whether to use events."""
+    """Compute the flow of rings. ``rows``: result of `counter_changes`. ``durable``: for each ring, whether to use its
+    events."""
     index = {ring.queue: at for at, ring in enumerate(rings)}
     by_events = list(compress(index, durable))
     counted = aggregated(
@@ -253,9 +258,10 @@ POINTS = 41
 class RingAdvice(NamedTuple):
     """Advice for the size of a ring.
 
-    ``modelled``: messages that the simulation evicts with the actual size. The closer it is to ``ring.replaced``, the
-    better is the advice; 0: no advice. ``size``: least size that keeps the requested share of these messages.
-    ``enough``: least size that keeps all. ``retained``: share kept with each of ``sizes``.
+    ``modelled``: number of messages that the simulation evicts with the actual size. The closer it is to
+    ``ring.replaced``, the better is the advice; 0: no advice. ``size``: least size with which the ring keeps the
+    requested share of these messages. ``enough``: least size with which it keeps all of them. ``retained``: share of
+    these messages that it keeps with each of ``sizes``.
     """
 
     ring: QueueTraffic
@@ -288,8 +294,9 @@ def ring_advice(
 
 
 class AddressAdvice(NamedTuple):
-    """Advice for the limit of a paging address, in bytes. ``size``: least limit without paging for the requested share
-    of the time. ``enough``: least limit without any paging. ``unpaged``: share of the time for each of ``sizes``."""
+    """Advice for the limit of a paging address, in bytes. ``size``: least limit with which the address does not page
+    for the requested share of the time. ``enough``: least limit with which it never pages. ``unpaged``: share of the
+    time in which it does not page with each of ``sizes``."""
 
     demand: MemoryDemand
     size: int
@@ -304,14 +311,15 @@ class AddressAdvice(NamedTuple):
 
 
 def address_advice(demand: MemoryDemand, unpaged: float) -> AddressAdvice:
-    """Return the advice for an address. ``unpaged``: requested per cent of the time without paging."""
+    """Return the advice for an address. ``unpaged``: per cent of the time in which the address must not page."""
     size, enough = weighted_quantile(demand.bytes, demand.seconds, (unpaged / 100, 1.0))
     least = max(1, min(size, int(demand.bytes.min())), enough // 1000)
     sizes = np.unique(np.append(candidates(least, max(least + 1, enough), POINTS), size))
     return AddressAdvice(demand, size, enough, sizes, share_within(demand.bytes, demand.seconds, sizes))
 
 
-#: The lake covers the previous period if its first row is later than the beginning by at most this share of the period.
+#: The lake covers the previous period if the lake's first row is later than the beginning of the previous period by at
+#: most this share of its length.
 START_TOLERANCE = 0.02
 
 
@@ -319,8 +327,8 @@ START_TOLERANCE = 0.02
 class Comparison:
     """The previous period, from ``begin`` to ``end`` (µs).
 
-    ``figures``: figures of its headline by name, None if the lake does not cover the period. ``first``: time of the
-    first message or sample of the lake (µs), 0: none.
+    ``figures``: figures for the headline of this period, by name; None if the lake does not cover the period.
+    ``first``: time of the lake's first message or sample (µs); 0: it has none.
     """
 
     begin: int
@@ -330,11 +338,11 @@ class Comparison:
 
 
 class QueueCoverage(NamedTuple):
-    """Messages that came to a queue after the first sample of the period and up to the last (``came``), and messages
-    with an event (``covered``).
+    """Number of messages that came to a queue between the first and the last sample of the period (``came``), and
+    number of these messages that have an event (``covered``).
 
-    ``came`` is at least ``covered``. Counters may miss messages: those between a sample and a crash, or in a queue that
-    was deleted before the next sample.
+    The counters behind ``came`` may miss messages: those that came after the last sample before a crash, or to a queue
+    that was deleted before its next sample. ``came`` is at least ``covered`` nevertheless.
     """
 
     address: str
@@ -372,7 +380,8 @@ class Coverage(NamedTuple):
 def coverage(
     traffic: Sequence[QueueTraffic], counted: Mapping[str, int], addresses: Mapping[str, str]
 ) -> Coverage:
-    """Compute the coverage. ``counted``: `EventCounts.counted`, for the same interval as `QueueTraffic.counted`."""
+    """Compute the coverage. ``counted``: result of `EventCounts.counted`, for the time to which `QueueTraffic.counted`
+    applies."""
     known = {one.queue: one.counted for one in traffic}
     found = []
     for queue in sorted({*known, *counted}):
@@ -382,8 +391,8 @@ def coverage(
     return Coverage(found)
 
 
-#: Maximum numbers of steps. ``STEPS``: in a plot. ``HOURS``: in a plot of percentiles with steps of an hour or more (a
-#: week plus one hour). ``SHORT_STEPS``: in a plot of percentiles for less than 12 hours.
+#: Maximum number of steps of plots. ``HOURS``: for percentiles with steps of an hour or more (a week plus one hour).
+#: ``SHORT_STEPS``: for percentiles in a period of less than 12 hours. ``STEPS``: for all other plots.
 STEPS, HOURS, SHORT_STEPS = 240, 169, 73
 
 #: Maximum number of queues with a separate plot, and of rings and of addresses with advice.
@@ -392,8 +401,7 @@ SINGLE_PLOTS, ADVISED_QUEUES = 6, 24
 
 @frozen
 class ReportRequest:
-    """Parameters of a report. ``keep`` and ``unpaged``: per cent, more than 0 and at most 100. ``brokers``: empty for
-    all. ``compare``: with the previous period."""
+    """Parameters of a report (see `write_report`). ``keep`` and ``unpaged``: per cent, more than 0 and at most 100."""
 
     period: Period
     addresses: Sequence[str] = ()
@@ -410,7 +418,8 @@ class ReportRequest:
 
 @frozen
 class Sent:
-    """Numbers of messages that one user sent to one queue in the period. ``user`` is empty without a login."""
+    """Messages that one user sent to one queue in the period. ``count``: number of messages. ``durable``: number of
+    durable messages. ``user``: empty if the client had not logged in."""
 
     address: str
     queue: str
@@ -420,7 +429,7 @@ class Sent:
 
 
 class Others(NamedTuple):
-    """For each plot, the combined values of the queues without a line of their own. None: all queues have a line."""
+    """Values of the line for all other queues, for each plot. None: all queues have a line of their own."""
 
     depth: Any = None
     added: Any = None
@@ -432,7 +441,8 @@ class Others(NamedTuple):
 
 @frozen
 class Findings:
-    """All findings. Keys of mappings are names of queues. ``hours``: grid of percentiles. ``grid``: of all others."""
+    """All findings. Keys of mappings are names of queues. ``hours``: grid of the plots of percentiles. ``grid``: grid
+    of all other plots."""
 
     request: ReportRequest
     begin: int
@@ -450,7 +460,7 @@ class Findings:
     evicted_steps: Mapping[str, Steps]
     counts: Counts
     deliveries: Mapping[str, int]
-    hot_steps: Mapping[str, Mapping[str, Any]]  # numbers in each step, by kind of event and queue
+    hot_steps: Mapping[str, Mapping[str, Any]]  # number of events in each step, by kind and queue
     hottest: Sequence[HotMessage]
     rings: Sequence[RingAdvice]
     addresses: Sequence[AddressAdvice]
@@ -459,14 +469,14 @@ class Findings:
     coverage: Coverage | None = None  # None: no samples
     comparison: Comparison | None = None
     consumer_counts: Sequence[ConsumerCount] = ()
-    consumer_total: int = 0  # number of all consumers; `consumer_counts` has only the first ones
-    consumer_acknowledged: int = 0  # messages that all consumers acknowledged
+    consumer_total: int = 0  # number of all consumers: `consumer_counts` may have only some of them
+    consumer_acknowledged: int = 0  # number of messages that all consumers together acknowledged
     stays: Mapping[tuple[str, str], Durations] = field(default_factory=dict)  # by queue and consumer
-    tail: float = 0.0  # seconds at the end of the period, for current rates
+    tail: float = 0.0  # length of the interval for current rates in seconds
 
     @property
     def unread(self) -> list[QueueTraffic]:
-        """Queues with messages but without consumers in the period, ordered by messages descending."""
+        """Queues that had messages but no consumer in the period. The queue with most messages is first."""
         return greatest_queues(
             [one for one in self.traffic if not has_consumer(one, self.counts)],
             lambda one: one.added or one.most,
@@ -510,7 +520,7 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
         stays = TimesInQueue(selected.messages, selected.events, hours, rows, ended, consumer_counts)
         opened.callback(stays.cached.unpersist)
         latencies, ages = stays.overall("acknowledged"), stays.overall("replaced")
-        # first the slowest queues, then those with most messages
+        # lines for the slowest queues first, then for those with most messages
         large = greatest(latencies, lambda queue: latencies[queue].count)
         slow = plotted([*dict.fromkeys([*slowest(latencies)[: MAX_LINES // 2], *large])])
         aged = plotted(greatest(ages, lambda queue: ages[queue].count))
@@ -519,7 +529,7 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
             for name, weight in WEIGHTS.items()
         }
         progress("sizes of rings")
-        # A ring without consumers evicts messages at any size.
+        # no advice for a ring without consumers: it evicts messages whatever its size is
         read = [one for one in queues if one.ring_size and has_consumer(one, counts)]
         rings = greatest_queues(read, WEIGHTS["replaced"])[:ADVISED_QUEUES]
         durable = [
@@ -593,7 +603,8 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
         return found
 
 
-#: Kinds of plots with lines for single queues, and the weight of queues: those with the greatest weight get lines.
+#: Kinds of plots that show some queues with a line each, and the weight of a queue: the queues with the greatest
+#: weights get lines.
 WEIGHTS: Mapping[str, Callable[[QueueTraffic], float]] = {
     "depth": attrgetter("most"),
     "added": attrgetter("added"),
@@ -601,7 +612,7 @@ WEIGHTS: Mapping[str, Callable[[QueueTraffic], float]] = {
     "consumers": attrgetter("consumers"),
 }
 
-#: Events of queues with consumers only.
+#: Events that occur only in queues with consumers.
 CONSUMER_EVENTS = frozenset(("acknowledged", "delivered", "redelivered"))
 
 
@@ -611,7 +622,7 @@ def has_consumer(queue: QueueTraffic, counts: Counts) -> bool:
 
 
 def plotted(names: Sequence[T]) -> Sequence[T]:
-    """Return the names that get a separate line: the first ones, so that a plot has at most `MAX_LINES` lines."""
+    """Return the first names, which get a line each. With a line for all others there are at most `MAX_LINES` lines."""
     return names if len(names) <= MAX_LINES else names[: MAX_LINES - 1]
 
 
@@ -639,8 +650,8 @@ def addresses_of(sent: Sequence[Sent], traffic: Sequence[QueueTraffic]) -> dict[
 
 
 def _comparison(selected: Lake, grid: Grid, sent_first: int, opened: ExitStack) -> Comparison:
-    """Return the figures of the previous period, the only step of ``grid``. ``selected``: rows of this period.
-    ``sent_first``: time when the first message of the lake was sent (µs)."""
+    """Return the comparison with the previous period, which is the only step of ``grid``. ``selected``: rows of the
+    previous period. ``sent_first``: time when the first message in the lake was sent (µs)."""
     (sampled,) = selected.samples.agg(F.min("time")).first()
     first = min(filter(None, (sampled, sent_first)), default=0)
     if not 0 < first <= grid.start + grid.step * START_TOLERANCE:
@@ -667,8 +678,8 @@ def greatest_queues(
 
 
 class _Times(NamedTuple):
-    """The times of a period in µs. ``first``: first sample, also if it is before the period; 0: none. ``spacing``:
-    slightly less than the median time between two samples; 1: too few samples."""
+    """The times of a period in µs. ``first``: time of the first sample, which may be before the period; 0: no samples.
+    ``spacing``: slightly less than the median time between two samples; 1: too few samples."""
 
     begin: int
     end: int
@@ -694,21 +705,22 @@ def _times(selected: Lake, begin: int | None, sent: tuple[int, int] | None) -> _
         return None
     low = min(one for one, _ in found)
     if begin is not None and 0 < first < begin:
-        low = begin  # earlier samples have the depth of queues at ``begin``
+        low = begin  # the depth of queues at ``begin`` is known from earlier samples
     return _Times(
         low,
         max(one for _, one in found),
         first,
         sampled or (0, 0),
-        # 0.9: samples are not exactly equidistant, and a step of their nominal interval must remain possible
+        # 0.9: samples are not exactly equidistant, and a step as long as their nominal interval must be allowed
         max(1, int(np.median(gaps) * 0.9)) if len(gaps) else 1,
         {broker: SampleTimes.of(some) for broker, some in each.items()},
     )
 
 
 def _sent(messages: Any, begin: int | None) -> tuple[list[Sent], int, tuple[int, int] | None, int]:
-    """Return the messages sent in the period; the number of all rows up to the end of the period; the times (µs) of the
-    first and the last message in the period, None without one; and of the first message of the lake, 0 without one."""
+    """Return the messages sent in the period; the number of rows up to the end of the period; the times (µs) of the
+    first and the last message in the period, None if it has none; and the time of the first message in the lake, 0 if
+    it has none."""
     inside = "TRUE" if begin is None else f"sent >= {begin}"  # `select_rows` has removed later messages
     rows = (
         aggregated(

@@ -76,7 +76,7 @@ from .queries import (
 
 
 class Cell(NamedTuple):
-    """A cell of a table. ``below``: smaller text below. ``whole``: full name if the text is shortened."""
+    """A cell of a table. ``below``: text below it in smaller letters. ``whole``: full name if ``text`` is shortened."""
 
     text: str
     below: str = ""
@@ -94,8 +94,8 @@ class Table(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A section of the page. ``lead``: explanation of the data and its source. ``empty``: text without data. ``after``:
-    notes below the tables."""
+    """A section of the page. ``lead``: explanation of the data and its source. ``empty``: text that is shown if there
+    is no data. ``after``: notes below the tables."""
 
     anchor: str
     title: str
@@ -106,11 +106,11 @@ class Section(NamedTuple):
     after: Sequence[str] = ()
 
 
-#: Maximum number of rows in a table. A note counts the others.
+#: Maximum number of rows in a table. If a table has more, a note tells the number of rows that are not shown.
 MAX_ROWS = 25
 
-#: Columns of a table by heading: the name of an attribute of the row, or a function that returns the cell for a row.
-#: With a tuple of headings the function returns a tuple of cells. Integers are formatted.
+#: Columns of a table by heading. A column is the name of an attribute of the rows, or a function that returns the cell
+#: for a row. If the heading is a tuple of headings, the function returns a tuple of cells. Integers are formatted.
 Columns = Mapping[str | tuple[str, ...], str | Callable[[Any], Any]]
 
 
@@ -142,7 +142,8 @@ def _cells(row: Any, columns: Columns) -> Iterator[Cell | str]:
 
 
 def name_cell(name: str, address: str = "") -> Cell:
-    """Return a cell with a shortened name, for a queue also with a different address."""
+    """Return a cell with a shortened name. If the name is that of a queue with another ``address``, the address is
+    below."""
     short = shortened(name)
     if name == address or not address:
         return Cell(short, whole=name if short != name else "")
@@ -162,7 +163,8 @@ UNKNOWN = "\u2013"
 def queues_plot(
     found: Findings, name: str, kind: str, title: str, label: str, divisor: Any = 1.0
 ) -> list[Plot]:
-    """Plot ``kind`` of `Series` / ``divisor``: a line for each of the first queues by `WEIGHTS`, one for all others."""
+    """Plot the field ``kind`` of `Series`, divided by ``divisor``: a line for each of the queues with the greatest
+    weights (`WEIGHTS`), and a line for all others. Returns an empty list if there are no queues."""
     ranked = greatest_queues(found.traffic, WEIGHTS[kind])
     shown = [(one.queue, getattr(found.series[one.queue], kind) / divisor) for one in plotted(ranked)]
     rest = getattr(found.remainder, kind)
@@ -179,7 +181,8 @@ def durations_plot(
     rest: Steps | None,
     index: int,
 ) -> Plot:
-    """Plot a percentile of some queues and of the others together. ``index``: position in `PERCENTILES`."""
+    """Plot a percentile of durations: a line for each queue in ``steps``, and a line for all others. ``index``:
+    position of the percentile in `PERCENTILES`."""
     count = found.hours.count
     lines = queue_lines(
         [(queue, percentile_line(each, count, index)) for queue, each in steps.items()],
@@ -301,8 +304,8 @@ def _empty_text(found: Findings, nothing: str) -> str:
 
 
 def peak(found: Findings) -> tuple[float, int] | None:
-    """Return the highest rate into all queues together (messages/s) and the start of its step (µs), None without
-    messages."""
+    """Return the highest rate into all queues together (messages/s), and the start of the step with this rate (µs).
+    None if no messages came."""
     into = found.totals["added"]
     if not into.any():
         return None
@@ -312,11 +315,12 @@ def peak(found: Findings) -> tuple[float, int] | None:
 
 
 def step_durations(found: Findings) -> Any:
-    """Return how many seconds of each step are between the first and the last sample, NaN if less than a tenth."""
+    """Return for each step the number of its seconds between the first and the last sample of the period, NaN if this
+    is less than a tenth of the step."""
     starts = found.grid.starts
     first, last = found.sampled
     lasted = np.minimum(starts + found.grid.step, last) - np.maximum(starts, first)
-    # a single sample covers no time: then use whole steps
+    # With a single sample no step has enough seconds: use whole steps then.
     enough = lasted >= found.grid.step / 10
     return (
         np.where(enough, lasted / SECOND, np.nan)
@@ -337,7 +341,7 @@ DURABLE = (
 
 
 def coverage_note(found: Findings) -> str:
-    """Return a note on the share of messages that figures from events cover."""
+    """Return a note on the share of the messages that have no events."""
     known = found.coverage
     if known is None:
         return f"{DURABLE} The share of other messages is unknown: there are no samples of this period."
@@ -408,7 +412,7 @@ def _slowest_steps(found: Findings) -> list[Table]:
 
 
 def _ages_columns(ages: Mapping[Any, Durations]) -> Columns:
-    """Return columns for rows that are keys of ``ages``."""
+    """Return the columns for durations. The rows of the table are keys of ``ages``."""
     return {
         "acknowledged": lambda key: ages[key].count,
         (*PERCENTILE_NAMES, "longest"): lambda key: _times(ages[key], *range(len(PERCENTILES))),
@@ -718,7 +722,7 @@ def coverage(found: Findings) -> Section:
     )
 
 
-#: Maximum number of curves of each kind. Other queues only have a row in the table.
+#: Maximum number of curves in each section with advice. Other rings and addresses only have a row in the table.
 MAX_CURVES = 12
 
 
@@ -846,7 +850,7 @@ def _address_plot(name: str, one: AddressAdvice, share: str) -> Plot:
 
 
 class Scripts(NamedTuple):
-    """Scripts of a page in their order, and the data of the plots as JSON without ``<``."""
+    """Scripts of a page in their order, and the data of its plots: JSON in which ``<`` is escaped."""
 
     sources: Sequence[str]
     data: str
@@ -891,7 +895,7 @@ def _line(axis: Axis, line: Line, key: Key) -> dict[str, Any]:
     values = _numbers(line.values)
     found = {"label": line.label, "whole": line.whole or line.label, "colour": key.colour, "y": values}
     found["dash"] = {"none": "solid", "1 2": "dot"}.get(key.dash, "dash")
-    # texts of durations and bytes, formatted as on the rest of the page
+    # plotly cannot format durations and bytes like the rest of the page: add texts
     if not axis.percent and axis.text is not count_text:
         found["text"] = [None if value is None else axis.text(value) for value in values]
     return found
@@ -929,7 +933,8 @@ HEADLINE = {
 
 
 def numbers(found: Findings) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the figures of the headline: name, short and full text, and change since the previous period."""
+    """Yield for each figure of the headline: its name, its short and full text, and its change since the previous
+    period."""
     before = None if found.comparison is None else found.comparison.figures
     for name, number in headline(found.sent, found.traffic, found.counts).items():
         change = "" if before is None else change_text(before[name], number)
@@ -954,7 +959,8 @@ def change_text(before: int, now: int) -> str:
     return f"{'+' if part > 0 else MINUS}{text}{NBSP}%"
 
 
-#: The anchor of the section with details, a format string, and its values, which are escaped unless they are markup.
+#: A sentence of the summary: the anchor of the section with details, a format string, and the values for this string.
+#: Values are escaped unless they are markup.
 Sentence = tuple[Any, ...]
 
 
@@ -1077,13 +1083,13 @@ def _number_of(some: Sequence[object], noun: str) -> str:
     return f"One {noun}" if len(some) == 1 else f"{len(some)} {noun}s"
 
 
-#: Kinds of plots: SVG, interactive plots, or both.
+#: Kinds of plots: as SVG (``static``), with plotly (``interactive``), or both.
 PLOTS = ("static", "interactive", "both")
 
 
 def page(found: Findings | None, request: ReportRequest, made: datetime, plots: str = "static") -> str:
     """Return the HTML of a report. ``found``: None if the lake has no data. ``plots``: one of `PLOTS`."""
-    # Clients choose the names of queues: all values are escaped except markup of this package.
+    # autoescape is required, because clients choose the names of queues. Only markup of this package is not escaped.
     environment = Environment(
         loader=PackageLoader("stompring.pipeline.report"),
         autoescape=True,
@@ -1128,7 +1134,7 @@ def page_sections(found: Findings) -> list[Section]:
 
 
 def _request_text(request: ReportRequest) -> str:
-    """Return the selection of a report as text."""
+    """Return a text for the selection of a report: period, addresses and brokers."""
     since, until = request.period.begin, request.period.end
     parts = [
         "" if since is None else f"since {date_text(since)}",
@@ -1156,13 +1162,13 @@ def write_report(
 
     ``tables``: the DataFrames ``messages``, ``events`` and ``samples`` of one SparkSession; docs/report.md lists their
     columns. The report does not read bodies and headers. ``addresses``: patterns with ``*`` and ``#``, empty: all.
-    ``keep``: per cent of the messages replaced by a ring that its advised size keeps. ``unpaged``: per cent of the time
-    in which an address with its advised limit does not page. ``brokers``: empty: all. ``compare``: with the previous
-    period, if ``period`` has a beginning. ``plots``: ``static``, ``interactive`` or ``both``. ``progress``: called with
-    the name of each part of the work when it begins.
+    ``keep``: the advised size of a ring keeps this per cent of the messages that the ring replaced. ``unpaged``: with
+    its advised limit an address does not page in this per cent of the time. ``brokers``: names of brokers; empty: all.
+    ``compare``: whether to compare with the previous period if ``period`` has a beginning. ``plots``: ``static``,
+    ``interactive`` or ``both``. ``progress``: called with the name of each part of the work when this part begins.
 
-    The file is replaced atomically. Without data in the period the page says that there is none. Raises ValueError for
-    invalid arguments, OSError if the file cannot be written, and Spark's exceptions.
+    The file is replaced atomically. If the lake has no data in the period, the page contains a note. Raises ValueError
+    for invalid arguments, OSError if the file cannot be written, and Spark's exceptions.
     """
     if plots not in PLOTS:
         raise ValueError(f"plots must be one of {', '.join(PLOTS)}")

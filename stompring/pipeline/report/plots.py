@@ -1,7 +1,7 @@
 """Plots as SVG elements of a page: lines over time, and curves.
 
-Text remains text: it is small and searchable, and has the colours of the page (dark or light). The page renders the
-legends, because it can break long names of queues.
+Text in the SVG remains text, not curves: it is small and searchable, and has the colours of the page (dark or light).
+Legends are not part of the SVG: they are HTML, which can break long names of queues into lines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GENERATED = re.compile(
     r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|(?<![0-9a-z])[0-9a-f]{16,}(?![0-9a-z])", re.I
 )
 
-#: Maximum length of a shortened name, and length of a generated part in it.
+#: Maximum length of a shortened name, and number of characters that remain of a generated part.
 MAX_NAME, GENERATED_SHOWN = 40, 6
 
 ELLIPSIS = "\u2026"
@@ -51,7 +51,7 @@ def shortened(name: str) -> str:
 
 
 def legend_labels(names: Sequence[str]) -> list[str]:
-    """Shorten the names of one legend. Add numbers to equal results."""
+    """Shorten the names of a legend. If shortened names are equal, add a number to each of them."""
     found = [shortened(name) for name in names]
     count = Counter(found)
     seen: Counter[str] = Counter()
@@ -71,7 +71,7 @@ _BYTES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")
 
 
 def _short(value: float) -> str:
-    """Format a number with three significant digits, without trailing zeros."""
+    """Format a number with at most two decimals, in all at most three digits if it is below 1000."""
     if abs(value) >= 100:
         return f"{value:.0f}"
     text = f"{value:.{1 if abs(value) >= 10 else 2}f}"
@@ -120,7 +120,8 @@ def span_text(seconds: float) -> str:
 
 
 def share_text(value: float) -> str:
-    """Format a share (0 to 1) as per cent. Only exact values are 0 % and 100 %; others are <0.01 % or >99.99 %."""
+    """Format a share (0 to 1) as per cent. Only the exact values 0 and 1 become 0 % and 100 %; values near them become
+    <0.01 % and >99.99 %."""
     percent = 100 * value
     if 0 < percent < 0.01:
         return f"<0.01{NBSP}%"
@@ -139,8 +140,8 @@ def date_text(time: int) -> str:
     return as_datetime(time).strftime("%Y-%m-%d %H:%M:%S")
 
 
-#: Colours of Okabe and Ito, safe for colour blindness, without the two that are too light or too dark for one of the
-#: backgrounds. With the dashes there are twelve line styles, which also differ in print.
+#: Colours of Okabe and Ito, which colour-blind people can distinguish. Two of their colours are omitted: they are too
+#: light or too dark for one of the page's backgrounds. Combined with `DASHES` there are twelve styles of lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("none", "5 2.5")
 
@@ -150,7 +151,8 @@ MAX_LINES = 8
 #: Colour and dash of the line for all other queues.
 OTHERS = ("#808080", "1 2")
 
-#: Size of a plot in inches of 72 units: about the width of a phone, which shows the font size 9 as 9 or 10 px.
+#: Size of a plot in inches (72 units of the SVG each). It has about the width of a phone, so that a phone shows the
+#: font size 9 as 9 or 10 px.
 WIDTH, HEIGHT = 4.7, 2.75
 
 #: Readable durations on an axis, in seconds.
@@ -160,13 +162,14 @@ DURATIONS = (
     *(hours * 3600.0 for hours in (1, 2, 6, 12, 24, 48, 120, 240, 720, 2400, 8760)),
 )
 
-#: Ratio of the maxima of lines above which the axis is logarithmic. A linear axis would only show the highest line.
+#: If the greatest maximum of the lines is more than this multiple of the least, the y axis is logarithmic: on a linear
+#: axis only the highest line would be visible.
 LOG_SCALE_RATIO = 50.0
 
-#: Colours that the page replaces by its own.
+#: Placeholders for two colours of the page, which replace them in the SVG.
 INK_COLOUR, GRID_COLOUR = "#010203", "#040506"
 
-#: Formats of the text at the end of a time axis, which completes the labels of the ticks.
+#: Formats of the text at the end of a time axis. It shows the part of the time that the labels of the ticks omit.
 OFFSET_FORMATS = ["", "%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d %H:%M"]
 
 SETTINGS = {
@@ -192,8 +195,8 @@ SETTINGS = {
 
 
 class Line(NamedTuple):
-    """A line of a plot. ``values``: NaN for missing ones. ``others``: the line is for all other queues. ``whole``: full
-    text of a shortened label, else empty."""
+    """A line of a plot. ``values``: y values, NaN for a missing one. ``others``: whether the line combines all other
+    queues. ``whole``: full text if the label is shortened, else empty."""
 
     label: str
     values: Any
@@ -213,8 +216,8 @@ class Key(NamedTuple):
 class Chart(NamedTuple):
     """The data of a plot, for interactive plots.
 
-    ``across``: x value of each point, µs since the epoch or numbers. ``level``: x axis, None: time. ``upright``: y
-    axis. ``logarithmic``: whether the x axis is. ``mark``: x value of a vertical line.
+    ``across``: x value of each point, as µs since the epoch or as a number. ``level``: x axis; None: a time axis.
+    ``upright``: y axis. ``logarithmic``: whether the x axis is logarithmic. ``mark``: x value of a vertical line.
     """
 
     across: Any
@@ -233,9 +236,9 @@ class Plot:
     title: str
     svg: str
     keys: Sequence[Key]
-    scale: str  # a note on the y axis, or empty
-    chart: Chart = field(compare=False)  # arrays are not comparable
-    whole: str  # full text of a shortened title, else empty
+    scale: str  # note on the scale of the y axis, may be empty
+    chart: Chart = field(compare=False)  # not compared: a comparison of arrays is not a bool
+    whole: str  # full text if the title is shortened, else empty
 
     @property
     def summary(self) -> list[list[str]]:
@@ -264,7 +267,8 @@ def over_time(name: str, title: str, grid: Grid, lines: Sequence[Line], axis: Ax
 def curve(
     name: str, title: str, across: Any, line: Line, axes_: tuple[Axis, Axis], mark: float, mark_label: str
 ) -> Plot:
-    """Plot one line over numbers. ``axes_``: x axis and y axis. ``mark``: x value of a vertical line with a label."""
+    """Plot one line over the numbers ``across``. ``axes_``: x axis and y axis. ``mark``: x value of a vertical line
+    with the label ``mark_label``."""
     figure, axes = _figure()
     across, (level, upright) = np.asarray(across, float), axes_
     logarithmic = bool(across.max() > 8 * max(across.min(), 1))
@@ -332,7 +336,7 @@ def _drawn(name: str, title: str, figure: Any, chart: Chart, *marks: Key) -> Plo
             colour, dash = OTHERS if line.others else kind
             keys.append(Key(line.label, colour, dash, line.whole))
             pattern = "solid" if dash == "none" else (0, tuple(float(part) / 1.5 for part in dash.split()))
-            # A point without neighbours is not visible as a line, but as a dot.
+            # Draw a point without neighbours as a dot, because a line would not show it.
             known = np.isfinite(line.values)
             alone = known & ~np.append(known[1:], False) & ~np.append(False, known[:-1])
             axes.plot(across, line.values, color=colour, linestyle=pattern)
@@ -382,14 +386,14 @@ def _embedded_svg(svg: str, name: str, title: str) -> str:
     """Convert matplotlib's SVG to an element of a page: without prologue, with a title, unique ids and the colours of
     the page."""
     svg = svg[svg.index("<svg") :]
-    # a style would apply to the whole page
+    # <style> is removed, because it would apply to the whole page
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", "", svg, flags=re.DOTALL)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
     svg = re.sub(r' id="([^"]+)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", svg)
     svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)
     svg = svg.replace(INK_COLOUR, "currentColor").replace(GRID_COLOUR, "var(--grid)")
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
-    svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)  # hundredths of a point
+    svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)  # coordinates need only two decimals
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     size = re.search(r'viewBox="[^"]+"', svg)
     assert size is not None

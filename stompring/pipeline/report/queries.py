@@ -4,12 +4,12 @@ All times are UTC, in µs since the epoch.
 
 Depth and rates of queues come from samples, whose counters count all messages, durable or not. Counters restart at 0
 with the broker, and when a queue is deleted and created again: if one counter of a queue is lower than before, all of
-them have restarted. A broker counts the messages that it finds on disk at its start in ``added``. Its first sample,
-before any connection, has no consumer and no acknowledged message: there the messages of the sample before are
-subtracted from ``added``.
+its counters have restarted. When a broker starts, it counts the messages that it finds on disk in ``added``. Its first
+sample is taken before any connection, so it has no consumer and no acknowledged message: from ``added`` in such a
+sample the number of messages in the previous sample is subtracted.
 
 Events are counted by queue and kind. Times in queues need a join of events with messages, the only expensive job of a
-report. It splits both sides by message into pieces that need little memory.
+report. The join splits events and messages into pieces by message, so that each piece needs little memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ READABLE_STEPS = tuple(
 
 
 def as_datetime(time: int) -> datetime:
-    """Convert µs since the epoch."""
+    """Convert µs since the epoch to a datetime."""
     return EPOCH + timedelta(microseconds=time)
 
 
@@ -86,7 +86,8 @@ class Grid:
 
     @classmethod
     def nice(cls, begin: int, end: int, at_most: int, least: int = 1) -> Grid:
-        """Return readable steps from ``begin`` to ``end`` inclusive: at most ``at_most``, of ``least`` µs or more."""
+        """Return a grid that covers ``begin`` to ``end`` (inclusive), with steps of a readable length of at least
+        ``least`` µs. Its number of steps is ``at_most`` or less."""
         for step in READABLE_STEPS:
             start = begin // step * step
             count = (end - start) // step + 1
@@ -96,7 +97,8 @@ class Grid:
 
     @classmethod
     def fine(cls, begin: int, end: int, at_most: int) -> Grid:
-        """Return the shortest steps from ``begin`` to ``end`` inclusive, at most ``at_most``."""
+        """Return the grid with the shortest steps that covers ``begin`` to ``end`` (inclusive) with at most ``at_most``
+        steps."""
         step = max(1, -(-(end - begin + 1) // at_most))
         return cls(begin, step, (end - begin) // step + 1)
 
@@ -121,12 +123,14 @@ class Grid:
         return frame.withColumn("step", F.expr(step))
 
     def filled(self, steps: Any, values: Any) -> Any:
-        """Return for each step the sum of its values, or their number if ``values`` is None."""
+        """Return for each step of the grid the sum of its values, or if ``values`` is None, how often it occurs in
+        ``steps``."""
         return np.bincount(steps, values, self.count)
 
 
 def aggregated(frame: Any, by: Iterable[str], *values: str) -> Any:
-    """Group the rows of a DataFrame. Columns and values are SQL, for example ``max(time) AS time``."""
+    """Group the rows of a DataFrame by columns, and compute values for each group. Both are SQL, for example
+    ``max(time) AS time``."""
     return frame.groupBy(*map(F.expr, by)).agg(*map(F.expr, values))
 
 
@@ -153,12 +157,12 @@ def groups(keys: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each distinct key, in order, with its positions in ``keys``."""
     order = np.argsort(keys, kind="stable")
     unique, starts = np.unique(keys[order], return_index=True)
-    # without keys np.split returns one empty part, which zip ignores
+    # strict=False: without keys, np.split returns one empty part
     return zip(unique.tolist(), np.split(order, starts[1:]), strict=False)
 
 
-#: Time before the period in which samples are read, for the depth of queues at its beginning. Each file of samples has
-#: all queues, and covers an hour. A day is enough unless the broker was down for longer.
+#: Samples are read from this time (µs) before the period, for the depth of queues at the beginning of the period. Each
+#: file of samples has all queues, and covers an hour. So a day is enough unless the broker was down for longer.
 LOOKBACK = DAY
 
 COUNTERS = ("added", "acknowledged", "expired", "killed", "replaced")
@@ -181,19 +185,19 @@ class Lake(NamedTuple):
 
 
 def brokers_of(tables: Lake) -> list[str]:
-    """Return the sorted names of the brokers in the tables, only `UNNAMED_BROKER` if the tables have none."""
+    """Return the sorted names of the brokers in the tables. If there are no names, return only `UNNAMED_BROKER`."""
     named = [each.select("broker").distinct() for each in tables if "broker" in each.columns]
     return sorted({row.broker for each in named for row in each.collect()} - {None}) or [UNNAMED_BROKER]
 
 
 def select_rows(tables: Lake, period: Period, addresses: Sequence[str], brokers: Sequence[str]) -> Lake:
-    """Select rows of a period, of some addresses (patterns with ``*`` and ``#``; empty: all) and some of `brokers_of`.
+    """Select the rows of a period, of ``addresses`` (patterns with ``*`` and ``#``; empty: all), and of ``brokers``.
 
-    ``messages`` (broker, address, queue, message_id, sent, due, durable, user) has all messages sent before the end of
-    the period, because their events may be in it. ``events`` (broker, time, event, queue, message_id, deliveries,
-    in_page, consumer) has the events of the period. ``samples`` (broker, time, address, queue and numbers) begins
-    `LOOKBACK` earlier. Times are µs. With several ``brokers``, names of queues and addresses have the prefix
-    ``BROKER/``.
+    The result has three tables. ``messages`` (broker, address, queue, message_id, sent, due, durable, user) has all
+    messages sent before the end of the period, because their events may be in the period. ``events`` (broker, time,
+    event, queue, message_id, deliveries, in_page, consumer) has the events of the period. ``samples`` (broker, time,
+    address, queue and numbers) begins `LOOKBACK` before the period. Times are µs. If there are several ``brokers``,
+    names of queues and addresses have the prefix ``BROKER/``.
     """
 
     def known(table: Any, time: str, *names: str) -> Any:
@@ -211,7 +215,7 @@ def select_rows(tables: Lake, period: Period, addresses: Sequence[str], brokers:
     if period.since is not None:
         events = events.where(F.col("time") >= F.lit(period.since))
         samples = samples.where(F.col("time") >= F.lit(as_datetime(microseconds(period.since) - LOOKBACK)))
-    if addresses:  # events may have no address, but all have a queue
+    if addresses:  # select by queue: all events have a queue, but some have no address
         patterns = [*map(Pattern, addresses)]
         pairs = (
             messages.select("address", "queue").union(samples.select("address", "queue")).distinct().collect()
@@ -248,7 +252,8 @@ def select_rows(tables: Lake, period: Period, addresses: Sequence[str], brokers:
 
 
 def with_sample_times(frame: Any, sampled: Mapping[str, SampleTimes]) -> Any:
-    """Add the `SampleTimes` of the row's broker, or null: ``first_sample``, ``last_sample``, ``tail_sample``."""
+    """Add the columns ``first_sample``, ``last_sample`` and ``tail_sample``: the `SampleTimes` of the row's broker,
+    null if the broker has none."""
     for name in SampleTimes._fields:
         known = (F.when(F.col("broker") == broker, getattr(times, name)) for broker, times in sampled.items())
         frame = frame.withColumn(f"{name}_sample", F.coalesce(F.lit(None).cast("bigint"), *known))
@@ -260,11 +265,11 @@ FULL_SAMPLE_INTERVAL = HOUR
 
 
 def present_from_start(begin: int | None, first: int) -> int:
-    """Return the time after which the first sample of a queue shows that the queue is new (µs).
+    """Return a time (µs): if the first sample of a queue is later, the queue was created after the samples begin.
 
-    A queue with an earlier first sample may be older than the samples. ``first``: time of the first sample. ``begin``:
-    beginning of the period, None: no limit; samples begin `LOOKBACK` before it. An idle queue that is older appears
-    within `FULL_SAMPLE_INTERVAL` after that.
+    If the first sample of a queue is earlier, the queue may be older than the samples. ``first``: time of the first
+    sample of all queues. ``begin``: beginning of the period; None: no limit. Samples begin `LOOKBACK` before the
+    period, and within `FULL_SAMPLE_INTERVAL` of their beginning each older queue has a sample, even an idle one.
     """
     return first if begin is None else max(first, begin - LOOKBACK + FULL_SAMPLE_INTERVAL)
 
@@ -290,10 +295,12 @@ def counter_changes(samples: Any, early: int) -> Any:
     )
 
 
-#: Time after which a sample expires: twice `FULL_SAMPLE_INTERVAL`. The queue is deleted then, or the broker is down.
+#: Time (µs) for which a sample is valid, twice `FULL_SAMPLE_INTERVAL`. If there is no new sample until then, the queue
+#: was deleted or the broker is down.
 SAMPLE_VALIDITY = 2 * HOUR
 
-#: Number of equal parts of the period. Current rates are those of the last part, but at least of the last minute.
+#: Number of equal parts of the period. Current rates are the rates in the last part, or in the last minute if a part is
+#: shorter.
 TAIL_PARTS = 10
 
 
@@ -332,8 +339,8 @@ class QueueTraffic:
 
     @property
     def drain(self) -> float:
-        """Seconds until the queue is empty at the rates of the end of the period. 0: it is empty. Infinite: it does not
-        shrink. NaN: the rates are unknown."""
+        """Seconds until the queue becomes empty if the rates at the end of the period continue. 0: the queue is empty.
+        Infinite: it does not shrink. NaN: the rates are unknown."""
         if not self.depth or math.isnan(self.rate_in):
             return math.nan if self.depth else 0.0
         falls = self.rate_out - self.rate_in
@@ -341,17 +348,17 @@ class QueueTraffic:
 
 
 class Series(NamedTuple):
-    """Values of one queue in each step. ``depth``: maximum in the step, NaN: unknown."""
+    """Values of one queue in each step. ``depth``: maximum number of messages in the step; NaN: unknown."""
 
     depth: Any
     added: Any
     replaced: Any
-    consumers: Any  # maximum in the step, NaN: unknown
+    consumers: Any  # maximum number in the step; NaN: unknown
 
 
 class SampleTimes(NamedTuple):
-    """Times (µs) of three samples of a broker: the first and the last in the period, and the first in the interval for
-    current rates (``tail``)."""
+    """Times (µs) of three samples of a broker: the first and the last in the period, and the one at which the interval
+    for current rates begins (``tail``)."""
 
     first: int
     last: int
@@ -359,7 +366,7 @@ class SampleTimes(NamedTuple):
 
     @classmethod
     def of(cls, times: Any) -> SampleTimes:
-        """``times``: sorted times of one or more samples (µs)."""
+        """Return the three times. ``times``: times of one or more samples (µs), ascending."""
         first, last = int(times[0]), int(times[-1])
         length = min(max((last - first) // TAIL_PARTS, MINUTE), last - first)
         return cls(first, last, int(times[np.searchsorted(times, last - length, side="right") - 1]))
@@ -371,7 +378,8 @@ class SampleTimes(NamedTuple):
 
 
 class Traffic:
-    """Samples by queue and step. ``rows``: result of `counter_changes`. ``cached``: DataFrame that Spark caches."""
+    """Traffic of queues, from samples grouped by queue and step. ``rows``: result of `counter_changes`. ``cached``:
+    DataFrame that Spark caches."""
 
     def __init__(self, rows: Any, grid: Grid, sampled: Mapping[str, SampleTimes]) -> None:
         self._grid, self._sampled = grid, sampled
@@ -459,11 +467,11 @@ class Traffic:
 
 
 def forward_filled(rows: Columns, grid: Grid) -> Any:
-    """Return the sum of the queues' maximum depths in each step, NaN if no depth is known.
+    """Return for each step the sum of the maximum depths of queues, NaN if no depth is known.
 
-    ``rows``: hash of the ``queue``, ``step`` (-1: before the grid), ``time`` of the last sample in the step, and
-    ``last`` and ``most``: last and maximum depth in the step. In steps without a sample a queue keeps its last depth,
-    for `SAMPLE_VALIDITY`.
+    Columns of ``rows``: ``queue`` (hash of its name), ``step`` (-1: before the grid), ``time`` of the last sample in
+    the step, ``last`` and ``most`` (last and maximum depth in the step). In steps without a sample a queue keeps its
+    last depth, but only for `SAMPLE_VALIDITY`.
     """
     order = np.lexsort((rows["step"], rows["queue"]))
     queue, steps, last, time, most = (rows[name][order] for name in ("queue", "step", "last", "time", "most"))
@@ -474,35 +482,36 @@ def forward_filled(rows: Columns, grid: Grid) -> Any:
     before = np.roll(same, 1) & (np.roll(until, 1) > steps)
     inside = steps >= 0
     value = np.where(before, np.maximum(most, np.roll(last, 1)), most)
-    # steps between a row and the next row have the depth of the last sample
+    # in the steps between a row and the next row of the queue, the depth is that of the row's last sample
     begin, end = steps + 1, np.minimum(until, following)
     runs, points = end > begin, grid.count + 1
     found = []
     for at_step, behind in (
         (value[inside], last[runs]),
         (None, None),
-    ):  # depths, and numbers of known depths
+    ):  # first the sum of depths, then the number of known depths
         change = np.bincount(begin[runs], behind, points) - np.bincount(end[runs], behind, points)
         found.append(grid.filled(steps[inside], at_step) + np.cumsum(change)[:-1])
     return np.where(found[1] > 0, found[0], np.nan)
 
 
-#: Number of logarithmic bins of durations for each factor of e.
+#: Durations are counted in logarithmic bins. Between a duration and its multiple by e there are this number of bins.
 BINS = 50
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
 
-#: SQL: bin of a ``stay`` in µs. -1: 0 or less, because clocks may step back.
+#: SQL for the number of the bin of ``stay``, a duration in µs. Durations of 0 have bin -1.
 BIN_SQL = f"IF(stay < 1, -1, CAST(FLOOR(LN(stay) * {BINS}) AS INT))"
 
 
 def percentiles(bins: Any, counts: Any, wanted: Sequence[float] = PERCENTILES) -> list[float]:
-    """Return percentiles of durations in seconds. ``bins`` may have duplicates. ``wanted``: per cent."""
+    """Return percentiles of durations in seconds. ``bins``: numbers of bins, which may be repeated. ``counts``: number
+    of durations in each bin. ``wanted``: percentiles in per cent."""
     bins, counts = np.asarray(bins), np.asarray(counts)
     order = np.argsort(bins, kind="stable")
     reached = np.cumsum(counts[order])
-    # nearest rank; 1e-9: the product for 99.9 % of 1000 is not exact
+    # nearest rank; 1e-9: tolerance for rounding errors, for example in 99.9 % of 1000
     ranks = np.maximum(1, np.ceil(reached[-1] * np.asarray(wanted) / 100 - 1e-9))
     found = bins[order][np.searchsorted(reached, ranks)]
     # The middle of a bin differs from each duration in it by at most one per cent.
@@ -515,7 +524,7 @@ STEPPED_EVENTS = ("redelivered", "dead-lettered")
 #: Maximum number of messages in `EventCounts.hottest`.
 HOTTEST_MESSAGES = 15
 
-#: Maximum number of pairs of queue and consumer with details.
+#: Maximum number of pairs of queue and consumer that the report lists.
 LISTED_CONSUMERS = 100
 
 
@@ -529,7 +538,8 @@ class ConsumerCount:
 
 
 class HotMessage(NamedTuple):
-    """A message with several redeliveries. ``redelivered``: number of these events. ``deliveries``: delivery count."""
+    """A message with several redeliveries. ``redelivered``: number of its ``redelivered`` events in the period.
+    ``deliveries``: its highest delivery count."""
 
     queue: str
     message_id: int
@@ -546,7 +556,7 @@ class EventCounts:
 
     def __init__(self, events: Any, grid: Grid, sampled: Mapping[str, SampleTimes]) -> None:
         self._grid, self._events = grid, events
-        # Kinds without a plot are counted in step 0.
+        # Events of other kinds are all counted in step 0: their steps are not needed.
         step = f"IF(event IN {STEPPED_EVENTS}, step, 0) AS step"
         self.cached = (
             aggregated(
@@ -573,11 +583,12 @@ class EventCounts:
         return {row.queue: row.counted for row in self._totals if row.counted}
 
     def paged(self) -> set[str]:
-        """Return the queues with events of messages in pages. Samples may miss pages that were read soon."""
+        """Return the queues that have events of messages in pages. Samples alone may miss pages that existed only for a
+        short time."""
         return {row.queue for row in self._totals if row.in_page}
 
     def most_deliveries(self) -> dict[str, int]:
-        """Return the maximum number of deliveries of a message, for each queue with redeliveries."""
+        """Return for each queue with redeliveries the highest delivery count of its messages."""
         return {row.queue: row.deliveries or 0 for row in self._totals if row.event == "redelivered"}
 
     @cached_property
@@ -621,7 +632,7 @@ class EventCounts:
         return [HotMessage(*row) for row in most.collect()]
 
 
-#: Events that end the time of a message in a queue.
+#: Events that end the time of a message in a queue, as far as the report shows such times.
 END_EVENTS = ("acknowledged", "replaced")
 
 #: Approximate rows of messages in one piece of the join.
@@ -630,8 +641,8 @@ PIECE = 500_000
 
 @frozen
 class Durations:
-    """Distribution of times in a queue until one kind of event: number of messages, seconds for each of `PERCENTILES`,
-    and the maximum in seconds."""
+    """Distribution of the times that messages were in a queue before one kind of event. ``count``: number of messages.
+    ``percentiles``: seconds for each of `PERCENTILES`. ``longest``: maximum in seconds."""
 
     count: int
     percentiles: Sequence[float]
@@ -643,7 +654,8 @@ Steps = Mapping[int, Durations]
 
 
 class TimesInQueue:
-    """Times in queues, counted in bins by queue, step and event. ``cached``: DataFrame that Spark caches."""
+    """Times of messages in queues: numbers of messages by bin of the time, queue, step and event. ``cached``: DataFrame
+    that Spark caches."""
 
     def __init__(
         self,
@@ -654,8 +666,8 @@ class TimesInQueue:
         queues: Iterable[str],
         consumers: Sequence[ConsumerCount],
     ) -> None:
-        """``rows``: approximate number of messages. ``queues``: queues with `END_EVENTS`. ``consumers``: consumers with
-        separate durations."""
+        """``rows``: approximate number of messages. ``queues``: names of queues with `END_EVENTS`. ``consumers``: pairs
+        of queue and consumer for which `consumers` returns durations."""
         self._names = sorted(queues)
         self._consumers = [(one.queue, one.consumer) for one in consumers]
         pieces = max(1, -(-rows // PIECE))
@@ -729,7 +741,8 @@ def _durations(found: Columns, rows: Any) -> Durations:
 
 
 def percentile_line(steps: Steps, count: int, index: int) -> Any:
-    """Return a percentile (seconds) of each step, NaN without messages. ``index``: position in `PERCENTILES`."""
+    """Return a percentile (seconds) for each of ``count`` steps, NaN for a step without messages. ``index``: position
+    of the percentile in `PERCENTILES`."""
     values = np.full(count, np.nan)
     for step, ages in steps.items():
         values[step] = ages.percentiles[index]

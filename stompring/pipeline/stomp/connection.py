@@ -1,7 +1,7 @@
 """A blocking STOMP connection for large amounts of data in both directions, for tasks and receivers of Spark.
 
-While the send buffer of the socket is full, the connection reads. Without that, a broker that stops reading until its
-answers are read would deadlock with this client.
+While the send buffer of the socket is full, the connection reads. Some brokers stop reading until the client has read
+their frames: a client that only wrote would wait for such a broker forever.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stompring.errors import PipelineError, ProtocolError
 from stompring.stomp.client import Pairs, StompClient, ack, frame, spoken_version
 from stompring.stomp.frames import Head
 
-#: Replaces users and passwords in errors.
+#: Text that replaces users and passwords in errors.
 HIDDEN = "***"
 
 
@@ -29,7 +29,7 @@ SCHEMES = {"tcp": False, "stomp": False, "ssl": True, "stomp+ssl": True}
 
 
 def parse_address(text: str) -> tuple[str, int, bool]:
-    """Return host, port and whether to use TLS, from ``HOST:PORT`` with an optional scheme as ``ssl://``.
+    """Return host, port, and whether to use TLS, from ``HOST:PORT`` or ``SCHEME://HOST:PORT`` (see `SCHEMES`).
 
     An IPv6 address is in brackets: ``[::1]:61613``. Raises `ValueError`.
     """
@@ -50,7 +50,7 @@ def parse_address(text: str) -> tuple[str, int, bool]:
 
 
 def _shown(text: str) -> str:
-    """Return an address with a user and password before the host hidden."""
+    """Return an address for an error: if it has a user and password before the host, they are replaced."""
     before, sign, behind = text.rpartition("@")
     scheme, separator, _ = before.partition("://")
     return f"{scheme + separator if separator else ''}{HIDDEN}@{behind}" if sign else text
@@ -60,9 +60,9 @@ def _shown(text: str) -> str:
 class Endpoint:
     """Address of a broker and settings of connections to it.
 
-    ``timeout`` is in seconds, for connecting and for waiting without progress, such as for a RECEIPT. ``heart_beat`` is
-    the interval of heart-beats in both directions in ms, 0 for none. The first line of ``password_file`` is the
-    password: the process that connects reads the file.
+    ``timeout``: maximum seconds for connecting, and for waiting without progress, for example for a RECEIPT.
+    ``heart_beat``: interval of heart-beats in both directions in ms; 0: no heart-beats. ``password_file``: file with
+    the password in its first line. The process that connects reads the file.
     """
 
     host: str
@@ -113,17 +113,17 @@ class BrokerError(PipelineError):
 
     def __init__(self, text: str, receipt: str | None = None) -> None:
         super().__init__(text)
-        self.receipt = receipt  # ``receipt-id`` of the ERROR, which names the refused frame
+        self.receipt = receipt  # header ``receipt-id`` of the ERROR: it identifies the refused frame
 
     def __reduce__(self) -> tuple[type[BrokerError], tuple[str, str | None]]:
         return BrokerError, (str(self), self.receipt)
 
 
 class Connection:
-    """An open connection to a broker. Leaving it as a context manager closes the socket.
+    """An open connection to a broker. As a context manager, it closes the socket at the end.
 
     Methods that send or read raise `BrokerError` after an ERROR of the broker, and `ConnectionFailed` if the connection
-    is lost. The connection is unusable after both errors.
+    is lost. After one of these errors the connection cannot be used any longer.
     """
 
     version = b"1.2"
@@ -203,7 +203,7 @@ class Connection:
         self.await_receipts()
 
     def next_receipt(self) -> str:
-        """Return a ``receipt`` header for the next frame. `await_receipts` waits for its RECEIPT."""
+        """Return the value of a ``receipt`` header for the next frame. `await_receipts` waits for its RECEIPT."""
         return self._client.next_receipt()
 
     @property
@@ -231,9 +231,9 @@ class Connection:
         self.ask("SUBSCRIBE", [("id", "0"), ("destination", destination), ("ack", "client"), *headers])
 
     def receive(self, timeout: float, most: int = 1 << 22) -> list[tuple[Head, bytes]]:
-        """Wait up to ``timeout`` seconds, and return the received messages, about ``most`` bytes of bodies at a time.
+        """Wait up to ``timeout`` seconds for messages, and return those received, with about ``most`` bytes of bodies.
 
-        Also sends and checks heart-beats: at most `attention` seconds may pass between two calls.
+        The method also sends and checks heart-beats: at most `attention` seconds may pass between two calls.
         """
         deadline = time.monotonic() + timeout
         while not self._client.messages:
@@ -252,7 +252,7 @@ class Connection:
             before = len(self._client.messages)
             size += self._read()
             if len(self._client.messages) == before:
-                break  # only a part of a long message has arrived
+                break  # no complete message: return the others instead of waiting for a long one
         messages = list(self._client.messages)
         self._client.messages.clear()
         return messages
@@ -262,7 +262,8 @@ class Connection:
         self.send(ack(message, self.version))
 
     def listen(self, seconds: float = 0.0) -> None:
-        """Read once, waiting up to ``seconds``, and send a due heart-beat. `receive` returns the messages."""
+        """Wait up to ``seconds`` for data, read once, and send a heart-beat if it is due. A later `receive` returns the
+        messages that were read."""
         self._check()
         if self._wait(select.POLLIN, seconds):
             self._read()
@@ -334,13 +335,13 @@ class Connection:
         return time.monotonic() + self.endpoint.timeout
 
     def _wait(self, events: int, seconds: float) -> int:
-        """Wait for events of ``poll``, and return those that occurred, 0 after ``seconds``."""
+        """Wait up to ``seconds`` for ``events`` of ``poll``. Returns the events that occurred, 0 if there were none."""
         if isinstance(self._socket, ssl.SSLSocket) and events & select.POLLIN and self._socket.pending():
             return select.POLLIN
         try:
             self._poll.modify(self._socket, events)
-            ready = self._poll.poll(max(seconds, 0.0) * 1000)  # negative: poll waits without limit
-        except (OSError, ValueError) as reason:  # closed by another thread
+            ready = self._poll.poll(max(seconds, 0.0) * 1000)  # negative times would mean: wait without limit
+        except (OSError, ValueError) as reason:  # another thread has closed the socket
             raise self._gone(reason) from None
         if not ready:
             return 0

@@ -16,7 +16,7 @@ class StompFormat(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for ``format``."""
+        """Return the name of the format in Spark."""
         return "stomp"
 
     @reports_errors
@@ -26,7 +26,7 @@ class StompFormat(DataSource):
 
     @reports_errors
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Always raises `ValueError`: a batch read would consume messages without recording which."""
+        """Always raise `ValueError`: a batch query would consume messages without recording which ones."""
         raise ValueError(
             "format stomp: spark.read is not supported, for reading consumes messages: "
             "use spark.readStream, with trigger(availableNow=True) for the messages available now"
@@ -34,7 +34,7 @@ class StompFormat(DataSource):
 
     @defers_errors
     def streamReader(self, schema: StructType) -> StompStreamReader:
-        """Return a reader of the columns in ``schema``: from `schema`, or from the user's ``readStream.schema``."""
+        """Return a reader of the columns in ``schema``: those of the method `schema`, or of ``readStream.schema``."""
         return StompStreamReader(self.options, reader_columns(schema))
 
     @reports_errors

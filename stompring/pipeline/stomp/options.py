@@ -12,7 +12,7 @@ from stompring.settings.value_types import byte_size
 
 from .connection import Endpoint, parse_address
 
-#: Names of options of both reading and writing.
+#: Names of the options that both reading and writing have.
 BROKER_OPTIONS = ("url", "user", "password", "passwordFile", "virtualHost", "tls", "caFile", "timeout")
 
 SINK_OPTIONS = (
@@ -47,7 +47,7 @@ SPARK_OPTIONS = ("checkpointlocation", "queryname")
 #: The header of Artemis and stompring for duplicate detection.
 DEDUP_HEADER = "_AMQ_DUPL_ID"
 
-#: Headers of SUBSCRIBE that the source sets.
+#: Headers of SUBSCRIBE that the source itself sets: option ``subscribeHeaders`` must not have them.
 _RESERVED_HEADERS = frozenset({"id", "destination", "ack", "receipt", "selector", "prefetch-count"})
 
 
@@ -98,7 +98,8 @@ def _endpoint(given: OptionReader, heart_beat: int = 0, client_id: str | None = 
 
 
 class SinkOptions(NamedTuple):
-    """The parsed options of writing. ``dedup_header`` is None if disabled, ``destination`` if rows must have it."""
+    """The parsed options of writing. ``dedup_header``: None if rows get no duplicate ids. ``destination``: None if each
+    row must have a destination."""
 
     endpoint: Endpoint
     destination: str | None

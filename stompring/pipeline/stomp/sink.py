@@ -2,12 +2,13 @@
 
 Arrow computes each part of the frames (destination, headers, length, body) as a column, and joins the parts row by row.
 The buffer of the result is sent to the socket, without a Python object for a row. A column is escaped only if it
-contains a character that needs it.
+contains a character that must be escaped.
 
-A task commits its own transaction, because the driver, another process, cannot. So its rows stay with the broker even
-if other tasks of the job fail. With duplicate ids a committed task can run again: in a batch that Spark replays, or if
-it died between its COMMIT and its report. A broker that has the ids refuses the second COMMIT. The task then sends its
-rows again without a transaction: the broker drops the rows that it has and adds the others.
+A task commits its own transaction, because the driver, another process, cannot commit it. So the rows of a task stay
+with the broker even if other tasks of the job fail. A committed task may run again: in a batch that Spark repeats, or
+if the task died between its COMMIT and its report to the driver. If the rows have duplicate ids, the broker refuses the
+second COMMIT. The task then sends its rows again without a transaction: the broker drops the rows that it already has,
+and adds the others.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from stompring.stomp.frames import header_line
 from .connection import BrokerError, Connection
 from .options import SinkOptions
 
-#: Approximate bytes of bodies that are encoded at once.
+#: Approximate size in bytes of the bodies that are encoded together.
 PIECE_BYTES = 4 << 20
 
 TRANSACTION = "1"
 
 _ESCAPES = ((b"\\", b"\\\\"), (b":", b"\\c"), (b"\n", b"\\n"), (b"\r", b"\\r"))
 
-#: Headers of a row that are not sent: the sink sets them, or only a broker does.
+#: Headers in the column ``headers`` that are not sent: the sink sets them itself, or only brokers set them.
 OMITTED_HEADERS = (
     *("destination", "content-length", "receipt", "transaction", "persistent"),
     *("message-id", "subscription", "ack", "redelivered", "timestamp"),
@@ -53,7 +54,7 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-#: Names of columns, the required type as text, and a function that checks an Arrow type.
+#: For each column name: the required type as text, and a function that checks the Arrow type of a column.
 COLUMNS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "body": (
         "binary or string",
@@ -74,7 +75,8 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def check_columns(schema: Any, options: SinkOptions) -> None:
-    """Raises `ValueError` for an Arrow schema that cannot be sent, `OptionError` if an option is missing."""
+    """Raise `ValueError` if rows with an Arrow schema cannot be sent, `OptionError` if the schema requires a missing
+    option."""
     for field in schema:
         if field.name not in COLUMNS:
             raise ValueError(f"column {field.name}: unknown column; columns are {', '.join(COLUMNS)}")
@@ -113,7 +115,8 @@ class SendEncoder:
         self._omitted = frozenset({*OMITTED_HEADERS, *omitted, *filter(None, [options.dedup_header])})
 
     def pieces(self, batch: Any, first: int, transaction: bool) -> Iterator[tuple[Any, int]]:
-        """Yield buffers of frames, and their numbers of rows. ``first``: the task's number of the batch's first row."""
+        """Yield pairs of a buffer with frames and the number of these frames. ``first``: number of the batch's first
+        row in the task."""
         for rows in pieces_of(batch):
             yield data_of(self.frames(rows, first, transaction=transaction)), len(rows)
             first += len(rows)
@@ -127,9 +130,10 @@ class SendEncoder:
         receipt: str | None = None,
         lines: Iterable[Any] = (),
     ) -> Any:
-        """Return a frame for each row, as binary values. ``lines`` are columns of extra header lines, null for none.
+        """Return a frame for each row, as binary values. ``lines``: columns with additional header lines, which may be
+        null.
 
-        Every frame gets the header ``receipt`` if it is given: pass a single row then.
+        ``receipt``: value of the header ``receipt`` for every frame. With it, ``batch`` must have a single row.
         """
         lead = b"SEND\n"
         if transaction:
@@ -197,12 +201,13 @@ class SendEncoder:
 
 
 def _constant(data: bytes) -> Any:
-    """Return a scalar for Arrow's functions. If they get bytes, they import pandas to find the type."""
+    """Return bytes as an Arrow scalar. For Python's bytes, Arrow's functions would import pandas to find the type."""
     return strings([data]).cast(pa.binary())[0]
 
 
 def _concatenated(*parts: Any, nulls: str = "emit_null") -> Any:
-    """Join arrays and constants row by row. With ``replace`` a null is empty, else it makes the row null."""
+    """Join arrays and constants row by row. ``nulls``: ``replace`` if a null counts as empty; by default a null makes
+    the whole row null."""
     values = [_constant(part) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*values, _constant(b""), null_handling=nulls)
 
@@ -246,7 +251,7 @@ def _milliseconds(column: Any) -> Any:
 
 
 def _sizes(body: Any) -> Any:
-    """Return the bytes of each value, 0 for null."""
+    """Return the size of each value in bytes, 0 for null."""
     return pc.fill_null(pc.binary_length(_as_binary(body)), integers(np.zeros(1), INT)[0])
 
 
@@ -261,7 +266,7 @@ def data_of(values: Any) -> Any:
     return buffer.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
 
 
-#: Bytes of record batches in memory at which a `BatchBuffer` moves them to a file.
+#: If a `BatchBuffer` has more bytes of record batches in memory, it moves them to a file.
 BUFFER_LIMIT = 64 << 20
 
 
@@ -277,7 +282,8 @@ class BatchBuffer:
         self._file.close()
 
     def record(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield the given batches. Each is recorded first, until `again` is called."""
+        """Yield the given batches, and record each of them before. After a call of `again`, batches are yielded without
+        recording."""
         for batch in batches:
             if not self._over:
                 self._writer.write_batch(batch)
@@ -291,7 +297,8 @@ class BatchBuffer:
         yield from pa.ipc.open_stream(self._file)
 
 
-#: Maximum number of outstanding receipts. Several groups overlap so that neither side waits between two groups.
+#: Maximum number of outstanding receipts. Several groups of rows are in flight, so that neither the broker nor the task
+#: waits between two groups.
 IN_FLIGHT = 4
 
 
@@ -304,9 +311,10 @@ class TaskResult(WriterCommitMessage):
 
 
 def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) -> TaskResult:
-    """Send the rows of a task. ``prefix`` begins their duplicate ids; None: rows get no ids.
+    """Send the rows of a task. ``prefix``: beginning of their duplicate ids; None: rows get no ids.
 
-    Raises `BrokerError`, `ConnectionFailed`, or `ValueError` for an invalid row. A transaction is aborted then.
+    Raises `BrokerError`, `ConnectionFailed`, or `ValueError` for an invalid row. After an error the broker aborts the
+    transaction.
     """
     coming = (batch for batch in batches if len(batch))
     first = next(coming, None)
@@ -327,8 +335,9 @@ def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) 
         except BrokerError as refused:
             text = str(refused)
             if (options.dedup_header or "") not in text and "duplicate message detected" not in text.lower():
-                raise  # not a duplicate id: stompring's text has the name of the header, Artemis's the other words
-        # some brokers refuse the SEND already: ``remaining`` has the rows after it
+                # The error is not about a duplicate id: stompring would name the header, Artemis has the other words.
+                raise
+        # Some brokers refuse a SEND already, not only the COMMIT: ``remaining`` yields the rows that were not sent.
         return TaskResult(_in_groups(options, sends, chain(buffer.again(), remaining)), again=True)
 
 
@@ -363,7 +372,7 @@ def _in_groups(options: SinkOptions, sends: SendEncoder, batches: Iterable[Any])
                     connection.await_receipts(IN_FLIGHT)
                     rows += 1
                 waiting = 0 if last else waiting + len(part)
-        connection.close()  # the receipt of its DISCONNECT confirms all frames
+        connection.close()  # waits for the receipt of a DISCONNECT, which confirms all frames
     return rows
 
 
@@ -396,15 +405,16 @@ class _Writer:
         return send_rows(self._options, self._prefix(TaskContext.get()), iterator)
 
     def commit(self, messages: Sequence[TaskResult | None], batchId: int | None = None) -> None:
-        """All tasks have succeeded: log the number of rows. ``batchId`` is None for a batch query."""
+        """Log the number of rows. Spark calls this after all tasks have succeeded. ``batchId``: None for a batch
+        query."""
         sent = [message for message in messages if message is not None]
         rows, again = sum(one.rows for one in sent), sum(one.again for one in sent)
         more = f"; {again} tasks were repeated" if again else ""
         log.info("%s: %d rows sent by %d tasks%s", _what(batchId), rows, len(sent), more)
 
     def abort(self, messages: Sequence[TaskResult | None], batchId: int | None = None) -> None:
-        """A task failed after all retries: log how many rows of successful tasks stay with the broker. Spark repeats
-        the batch of a stream."""
+        """Log how many rows of successful tasks stay with the broker. Spark calls this if a task has failed after all
+        retries. Spark will repeat the batch of a stream."""
         sent = [message.rows for message in messages if message is not None]
         text = "%s failed: %d rows of %d successful tasks stay with the broker"
         log.warning(text, _what(batchId), sum(sent), len(sent))
@@ -415,7 +425,7 @@ def _what(batch: int | None) -> str:
 
 
 class StompWriter(_Writer, DataSourceArrowWriter):
-    """``df.write``: rows get duplicate ids if there is a ``jobId``."""
+    """Writer for ``df.write``. Rows get duplicate ids if the option ``jobId`` is set."""
 
     def _prefix(self, context: TaskContext) -> str | None:
         job = self._options.job_id
@@ -423,7 +433,8 @@ class StompWriter(_Writer, DataSourceArrowWriter):
 
 
 class StompStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """``df.writeStream``: duplicate ids consist of the query (or ``jobId``), the batch, the partition and the row."""
+    """Writer for ``df.writeStream``. A duplicate id consists of query id (or option ``jobId``), batch, partition and
+    row."""
 
     def _prefix(self, context: TaskContext) -> str | None:
         if self._options.dedup_header is None:

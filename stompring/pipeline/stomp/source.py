@@ -1,15 +1,15 @@
 """The source ``stomp``: the stream reader of Spark, the receiver of messages, and the spool between the two.
 
-The spool is a directory of received messages. A message is in it before the broker gets the ACK, until Spark has
-committed the message. The spool consists of segments: files of records as in the store (length, CRC-32, payload), each
-32 MB or a little more. One process appends to the last segment. Spark reads only synced records. An incomplete record
-after a crash is at the end, and is truncated when the spool is opened. A segment is deleted when Spark has committed
-all of its messages.
+The spool is a directory of received messages. A message is written to the spool before the broker gets its ACK, and
+stays there until Spark has committed the message. The spool consists of segments: files of records as in the store
+(length, CRC-32, payload), each 32 MB or a little more. One process appends to the last segment. Spark reads only synced
+records. A crash can leave an incomplete record at the end of the spool, which is truncated when the spool is opened. A
+segment is deleted when Spark has committed all of its messages.
 
-Spark creates and copies the reader in several processes. The reader opens the spool and connects only in the process
-that plans, at the first call for an offset. That process receives into the spool while the query runs, and tasks read
-the spool's files. Delivery is at least once: if either side dies between the sync of a message and its ACK, the broker
-delivers the message again, and the spool has it twice.
+Spark creates and copies the reader in several processes. Only the process that plans batches opens the spool and
+connects to the broker, when Spark first asks the reader for an offset. This process receives messages into the spool
+while the query runs, and tasks read the files of the spool. Delivery is at least once: if the process or the broker
+dies after the sync of a message and before its ACK, the broker delivers the message again, and the spool has it twice.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SpoolError(PipelineError):
     """The spool is in use, is damaged, or does not belong to the checkpoint of the query."""
 
 
-#: An offset of Spark.
+#: An offset of a stream, in the form that Spark stores.
 Offset = dict[str, int]
 
 
@@ -109,15 +109,15 @@ class SegmentRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the records."""
+        """Size of the range in bytes."""
         return self.end - self.begin
 
 
 class Spool:
     """A spool that is open and locked for this process. Use it as a context manager, or `close` it.
 
-    One thread may call `append` while another one calls the methods that read. Raises `SpoolError` if another process
-    has it open for more than ``patience`` seconds, or if it is not a valid spool; `OSError` if the file system fails.
+    One thread may call `append` while another thread calls the methods that read. The constructor raises `OSError`, and
+    `SpoolError` if another process has not closed the spool after ``patience`` seconds, or if the spool is invalid.
     """
 
     tail: Position  # end of the synced records
@@ -203,7 +203,7 @@ class Spool:
         _size(self.directory, position.segment)
 
     def bytes_between(self, start: Position, end: Position) -> int:
-        """Return the bytes of the records between two positions."""
+        """Return the number of bytes between two positions, without the headers of segments."""
         return sum(piece.size for piece in self.pieces(start, end))
 
     def pieces(self, start: Position, end: Position) -> list[SegmentRange]:
@@ -220,9 +220,10 @@ class Spool:
         return found
 
     def after(self, start: Position, end: Position, rows: int | None, size: int | None) -> Position:
-        """Return the position behind at most ``rows`` records and ``size`` bytes from ``start`` (None: no limit).
+        """Return the end of a batch that begins at ``start``: at most ``rows`` records and ``size`` bytes (None: no
+        limit).
 
-        It is at most ``end``, and behind at least one record.
+        The batch ends at ``end`` or before, and has at least one record even if this record exceeds ``size``.
         """
         if rows is None and (size is None or self.bytes_between(start, end) <= size):
             return end
@@ -240,7 +241,7 @@ class Spool:
         return end
 
     def unlink_before(self, position: Position) -> None:
-        """Delete the segments that end before a position, except for the last segment."""
+        """Delete the segments before the one that contains ``position``, but never the last segment."""
         for number in segments(self.directory):
             if number < min(position.segment, self.tail.segment):
                 segment_path(self.directory, number).unlink(missing_ok=True)
@@ -328,7 +329,8 @@ COLUMNS = {
     "body": BINARY,
 }
 
-#: timestamp, received (epoch ms, 0 for none), and the lengths of destination, message id, header lines and body
+#: Fixed part of a record's payload: timestamp and time of reception (epoch ms, 0: unknown), and the lengths in bytes of
+#: destination, message id, header lines and body. These four parts follow.
 RECORD_HEADER = Struct("<QQIIII")
 
 RECORD_FIELDS = layout(RECORD_HEADER, "timestamp", "received", "destination", "message_id", "headers", "body")
@@ -384,35 +386,35 @@ def _batch(data: bytes, spans: list[Span], columns: Sequence[str]) -> Any:
 
 log = logging.getLogger(__name__)
 
-#: Seconds before connecting again: the first pause, and the longest.
+#: Seconds before the first attempt to reconnect, and maximum seconds before an attempt.
 FIRST_RETRY, LAST_RETRY = 0.1, 10.0
 
-#: Maximum seconds between two reads of an idle connection, for heart-beats.
+#: Maximum seconds between two reads of an idle connection, so that heart-beats are sent in time.
 POLL_SECONDS = 1.0
 
 
-#: Matches the ERROR of a broker that shuts down: the receiver connects again then.
+#: Matches the text of the ERROR that a broker sends when it shuts down. The receiver reconnects after this ERROR.
 SHUTDOWN = re.compile("shutting down|shutdown", re.IGNORECASE)
 
 
 @dataclass
 class Receiver:
-    """A thread that receives messages into the spool from `start` to `stop`.
+    """A thread that receives messages and appends them to the spool. `start` and `stop` start and stop the thread.
 
-    `check` raises the error if the broker cannot be reached at first, or sends an ERROR other than `SHUTDOWN`. After a
-    lost connection the receiver connects again.
+    If the broker cannot be reached at the start, or sends an ERROR other than `SHUTDOWN`, the thread ends, and `check`
+    raises the error. If an established connection is lost, the thread reconnects.
     """
 
     _options: SourceOptions
     _spool: Spool
     _failure: Exception | None = None
-    _last_received: float = 0.0  # last messages or SUBSCRIBE, monotonic seconds; 0: not subscribed yet
+    _last_received: float = 0.0  # monotonic seconds of the last messages or SUBSCRIBE; 0: not subscribed yet
     _stopped: bool = False
     _connection: Connection | None = None
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
-        self._read_until = self._spool.head  # end of the records that are in batches of Spark
+        self._read_until = self._spool.head  # end of the records that batches of Spark already contain
         self._thread = threading.Thread(target=self._run, name="STOMP receiver", daemon=True)
 
     def start(self) -> None:
@@ -468,7 +470,7 @@ class Receiver:
                 self._changed.notify_all()
 
     def _receive(self) -> None:
-        """Receive, and connect again after failures: without limit after the first success, until then for ``timeout``
+        """Receive messages, and reconnect after failures. Before the first success, give up after ``timeout``
         seconds."""
         pause, until = FIRST_RETRY, time.monotonic() + self._options.endpoint.timeout
         while not self._is_stopped():
@@ -510,13 +512,14 @@ class Receiver:
             self._changed.notify_all()
 
     def _wait_for_space(self) -> bool:
-        """Wait until the spool is not full, at most `POLL_SECONDS` because of heart-beats. Returns whether to write."""
+        """Wait until the spool is not full, but at most `POLL_SECONDS`, so that heart-beats are sent in time. Returns
+        whether the caller may append to the spool."""
         with self._changed:
             space = self._changed.wait_for(lambda: self._stopped or not self._is_full(), POLL_SECONDS)
             return space and not self._stopped
 
     def _is_full(self) -> bool:
-        """Return whether the records that are not in batches of Spark have reached ``spoolLimit``."""
+        """Return whether the records that no batch of Spark contains yet have reached ``spoolLimit``."""
         spool = self._spool
         return spool.bytes_between(self._read_until, spool.tail) >= self._options.spool_limit
 
@@ -526,7 +529,7 @@ class Receiver:
 
 
 class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """``spark.readStream.format("stomp")``. Raises `OptionError`."""
+    """Reader for ``spark.readStream.format("stomp")``. The constructor raises `OptionError`."""
 
     def __init__(self, options: Mapping[str, str], columns: tuple[str, ...]) -> None:
         self._options = SourceOptions.of(options)
@@ -535,9 +538,9 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: Position | None = None  # end of a query with Trigger.AvailableNow
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open": None}  # only the process that plans has the spool open
+        return {**self.__dict__, "_open": None}  # only the process that plans batches opens the spool
 
-    # ---- in the process that plans
+    # ---- in the process that plans batches
 
     @reports_errors
     def initialOffset(self) -> Offset:
@@ -572,7 +575,8 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @reports_errors
     def prepareForTriggerAvailableNow(self) -> None:
-        """Receive until no message arrives for ``idle``, and end the query there: STOMP has no length of a queue."""
+        """Receive until no message has arrived for ``idle`` seconds, and set the end of the query there. In STOMP a
+        client cannot ask for the number of messages in a queue."""
         spool, receiver = self._opened()
         receiver.wait_until_idle(self._options.idle, self._options.drain)
         receiver.check()
@@ -590,7 +594,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Offset) -> None:
         """Delete the segments before ``end``: Spark does not read them again."""
         (spool, receiver), done = self._opened(), Position.of(end)
-        receiver.mark_read(done)  # first: the receiver counts the bytes from here
+        receiver.mark_read(done)  # first: the receiver must not count bytes of deleted segments
         spool.unlink_before(done)
 
     def stop(self) -> None:
