@@ -47,6 +47,9 @@ SOCKETS = (
 #: `make test-long`: parameters and sizes that `make test` leaves out.
 LONG = {"STOMPRING_LONG": "1", "STOMPRING_EXAMPLES": "4", "STOMPRING_FUZZ_SECONDS": "60"}
 
+#: `make test-long`: its longest cases need 60 s on an idle machine, and several minutes on a busy one.
+LONG_TIMEOUT = "--timeout=600"
+
 #: `make test-long`: short campaigns, their lengths are those of `make crash failover` divided by ten.
 CAMPAIGNS = (("tests.crash", {"FAULTS": "50"}), ("tests.failover", {"FAULTS": "20"}))
 
@@ -187,10 +190,11 @@ def main() -> int:
         elif part == "compiled":
             run.pytest("not long", "--over=tcp", *SOCKETS)
         else:
-            run.pytest("", "--durations=40", "tests", environment=LONG)
+            run.pytest("", LONG_TIMEOUT, "--durations=40", "tests", environment=LONG)
             if run.compiled == "yes":
-                run.pytest("", "--over=tcp", *SOCKETS, environment={"STOMPRING_BUILD": "pure Python"})
-            run.pytest("", "--over=websocket", "tests/conformance")
+                pure = {"STOMPRING_BUILD": "pure Python"}
+                run.pytest("", LONG_TIMEOUT, "--over=tcp", *SOCKETS, environment=pure)
+            run.pytest("", LONG_TIMEOUT, "--over=websocket", "tests/conformance")
             run.campaigns()
         if trial is not None:
             trial.end(run)
