@@ -1,4 +1,4 @@
-"""The base classes of expected errors.
+"""The base classes of expected errors, and a form of counts for their texts.
 
 The session turns ``ProtocolError`` and ``Refused`` into an ERROR frame; ``ConfigurationError`` ends a start or a reload
 in ``cli``; the store raises ``StoreError``. Any other exception is a bug: the broker logs it with its traceback, and
@@ -7,9 +7,15 @@ closes only the connection on which it happened.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mypy_extensions import mypyc_attr
+
+
+def counted(number: int, noun: str, show: Callable[[int], str] = "{:,}".format) -> str:
+    """Format a count with its noun: ``1 message``, ``12,345 messages``, ``2 addresses``."""
+    plural = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{show(number)} {noun}{plural}"
 
 
 class ProtocolError(Exception):

@@ -57,6 +57,7 @@ from .output import (
     FAILED,
     bytes_text,
     counted,
+    default_file,
     echo_json,
     existing,
     one_line,
@@ -145,7 +146,7 @@ def doctor(
 def examine(config: str | None, data: str | None) -> Findings:
     """Run all checks, and yield their findings in order."""
     yield from software()
-    if config is None and not Path(DEFAULT).exists():
+    if config is None and default_file() is None:
         file, data = str(shipped_file("config", "broker.xml")), data or str(state_directory())
     else:
         file = existing(config)

@@ -24,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import click
 
 from stompring.errors import ConfigurationError
+from stompring.errors import counted as counted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -122,7 +123,14 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-DEFAULT = "config/broker.xml"
+#: Names of the default broker.xml: those of a checkout, and of a directory that ``stompring init`` made.
+DEFAULTS = "config/broker.xml", "etc/broker.xml"
+DEFAULT = " or ".join(DEFAULTS)
+
+
+def default_file() -> str | None:
+    """The default broker.xml in the current directory, None without one."""
+    return next((name for name in DEFAULTS if Path(name).exists()), None)
 
 
 def existing(path: str | None) -> str:
@@ -132,11 +140,12 @@ def existing(path: str | None) -> str:
     """
     if path is not None:
         return path  # the reader of the file reports faults
-    if not Path(DEFAULT).exists():
+    found = default_file()
+    if found is None:
         raise ConfigurationError(
             f"there is no {DEFAULT} in the directory {Path.cwd()}: go to where yours is, or name it with --config FILE"
         )
-    return DEFAULT
+    return found
 
 
 #: Exit statuses. click exits with 2 for wrong usage.
@@ -227,12 +236,6 @@ def count_text(value: float) -> str:
             if abs(value) >= size:
                 return f"{value / size:.1f}{unit}"
     return f"{int(value):,}"
-
-
-def counted(number: int, noun: str, show: Callable[[int], str] = count_text) -> str:
-    """Format a count with its noun: ``1 message``, ``12,345 messages``, ``2 addresses``."""
-    plural = "" if number == 1 else "es" if noun.endswith("s") else "s"
-    return f"{show(number)} {noun}{plural}"
 
 
 def rate_text(value: float) -> str:

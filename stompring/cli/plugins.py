@@ -21,9 +21,11 @@ from stompring.settings.value_types import plugin_name
 from .options import JSON_FOR_TEXT, argument, command, option
 from .output import (
     DEFAULT,
+    DEFAULTS,
     CommandFailed,
     JsonObject,
     aligned,
+    default_file,
     echo_json,
     existing,
     warn,
@@ -118,9 +120,9 @@ def _listing(config: str | None, parameters: bool) -> Listing:
     from stompring.policy.load import PluginSources, catalogue, load_details
     from stompring.settings.broker_xml import read_broker_xml
 
-    file = config if config is not None else DEFAULT
+    file = config or default_file() or DEFAULTS[0]
     plugins, uses = None, {}
-    if config is not None or Path(file).exists():
+    if config is not None or default_file() is not None:
         configuration = read_broker_xml(file)
         plugins, uses = configuration.plugins, _uses(configuration)
     sources = PluginSources(file)

@@ -9,7 +9,7 @@ from stompring.server.reactor import REACTORS, STOMPRING, use_reactor
 from stompring.settings.machine import shipped_file
 
 from .options import command, option
-from .output import DEFAULT, existing
+from .output import DEFAULT, default_file, existing
 
 LOG_LEVELS = ("debug", "info", "warn", "error", "critical")
 
@@ -55,9 +55,9 @@ def run(
     lost that role, because another broker took over or an operator asked it to step down. Started again, it is a
     standby. Exit status 1: it could not start, and another broker may.
 
-    Without --config and without config/broker.xml it runs the packaged configuration: listeners on 127.0.0.1 only
-    (STOMP 61613, WebSocket 61614, HTTP 8161), no logins, data in $XDG_STATE_HOME/stompring (~/.local/state/stompring).
-    'stompring init DIR' creates a configuration to change.
+    Without --config, and without config/broker.xml and etc/broker.xml, it runs the packaged configuration: listeners on
+    127.0.0.1 only (STOMP 61613, WebSocket 61614, HTTP 8161), no logins, data in $XDG_STATE_HOME/stompring
+    (~/.local/state/stompring). 'stompring init DIR' creates a configuration to change, etc/broker.xml in DIR.
 
     \b
     Examples:
@@ -71,7 +71,7 @@ def run(
     from stompring.server import service
 
     notice: dict[str, str] = {}
-    if config is not None or Path(DEFAULT).exists():
+    if config is not None or default_file() is not None:
         file = existing(config)
     else:
         file, data = str(shipped_file("config", "broker.xml")), data or str(state_directory())

@@ -233,7 +233,7 @@ def test_list_for_machines_with_parameters(config, installed):
 
 def test_without_a_broker_xml_packages_are_listed(here, installed):
     result = plugins("list")
-    assert f"no config/broker.xml in the directory {here}: " in result.stderr
+    assert f"no config/broker.xml or etc/broker.xml in the directory {here}: " in result.stderr
     assert "--config FILE" in result.stderr
     assert "of-acme: Limits something.\n  from acme-policies 2.3, acme_policies:Limit\n" in result.stdout
     assert "named in" not in result.stdout
@@ -330,10 +330,10 @@ def test_new_does_not_write_one_of_two(here):
 
 
 def test_new_writes_to_the_existing_plugin_directory(here):
-    (here / "etc").mkdir()
+    (here / "conf").mkdir()
     (here / "plugins").mkdir()
-    (here / "etc" / "broker.xml").write_text("<configuration><core/></configuration>")
-    plugins("new mine --config etc/broker.xml")
+    (here / "conf" / "broker.xml").write_text("<configuration><core/></configuration>")
+    plugins("new mine --config conf/broker.xml")
     assert (here / "plugins" / "mine.py").exists()
     assert "--config FILE" in plugins("new mine", code=1).stderr
 

@@ -30,11 +30,13 @@ def calls(monkeypatch, tmp_path):
     return made
 
 
-def test_the_default_file_is_taken_when_it_is_there(calls):
-    Path("config").mkdir()
-    Path("config/broker.xml").touch()
+@pytest.mark.parametrize("folders", [("etc",), ("config",), ("config", "etc")])
+def test_the_default_file_is_taken_when_it_is_there(calls, folders):
+    for folder in folders:
+        Path(folder).mkdir()
+        Path(folder, "broker.xml").touch()
     invoke("run", code=3)
-    assert calls == [("config/broker.xml", None, "info", "text", 0)]
+    assert calls == [(f"{folders[0]}/broker.xml", None, "info", "text", 0)]
 
 
 @pytest.mark.parametrize(
@@ -56,8 +58,8 @@ def test_without_any_file_it_takes_the_packaged_one_and_a_data_directory_of_the_
     shipped = shipped_file("config", "broker.xml")
     assert calls[0][:4] == (str(shipped), expected, "info", "text")
     assert calls[0][4] == (
-        f"no --config and no config/broker.xml in {tmp_path}: using the packaged configuration {shipped} "
-        f"with the data directory {expected}"
+        f"no --config and no config/broker.xml or etc/broker.xml in {tmp_path}: using the packaged configuration "
+        f"{shipped} with the data directory {expected}"
     )
 
 
