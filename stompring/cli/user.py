@@ -6,6 +6,7 @@ A running broker reads changed files without a reload.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -367,7 +368,7 @@ def _files(config: str | None, users: str | None, roles: str | None) -> FileAcco
         raise click.UsageError("--config and --users are mutually exclusive")
     if users is not None:
         return FileAccounts(Path(users), None if roles is None else Path(roles))
-    configuration = read_broker_xml(existing(config))
+    configuration = read_broker_xml(existing(config), _unrelated)
     if configuration.users_file is None:
         raise ConfigurationError(
             "security is disabled and there is no <users-file>: set <security-enabled> to true, "
@@ -378,6 +379,14 @@ def _files(config: str | None, users: str | None, roles: str | None) -> FileAcco
         warn(f"security is disabled in {configuration.file}: the broker does not use these users yet")
     named = roles or configuration.roles_file or Path(configuration.users_file).with_name("roles.properties")
     return FileAccounts(Path(configuration.users_file), Path(named))
+
+
+def _unrelated(faults: ConfigurationError) -> bool:
+    """Whether faults of a broker.xml are not about its users. The command then continues after a warning."""
+    if any(re.search("users?-file|roles?-file|security|login", text) for _, _, text in faults.faults):
+        return False
+    warn(f"{faults.lines()[0]} (the broker does not start with this file; users can be changed)")
+    return True
 
 
 def password_from_stdin() -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -183,20 +183,25 @@ _NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U
 _MAX_ATTRIBUTES = 200
 
 
-def read_broker_xml(path: str | os.PathLike[str]) -> BrokerConfiguration:
+def read_broker_xml(
+    path: str | os.PathLike[str], tolerates: Callable[[ConfigurationError], bool] = lambda faults: False
+) -> BrokerConfiguration:
     """The configuration in the file at ``path``.
 
-    Raises `ConfigurationError` with all faults of the file, or with the reason why it cannot be read.
+    Raises `ConfigurationError` with all faults of the file, or with the reason why it cannot be read. If ``tolerates``
+    returns True for the faults, the result is the configuration without the faulty settings.
     """
     file = os.fspath(path)
     try:
         data = Path(file).read_bytes()
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror or error}", file) from error
-    return parse_broker_xml(data, file)
+    return parse_broker_xml(data, file, tolerates)
 
 
-def parse_broker_xml(data: bytes, file: str) -> BrokerConfiguration:
+def parse_broker_xml(
+    data: bytes, file: str, tolerates: Callable[[ConfigurationError], bool] = lambda faults: False
+) -> BrokerConfiguration:
     """The configuration in ``data``, which came from ``file``; paths in it are relative to that file.
 
     Raises `ConfigurationError` as `read_broker_xml` does.
@@ -223,9 +228,13 @@ def parse_broker_xml(data: bytes, file: str) -> BrokerConfiguration:
             if core is not None
             else BrokerConfiguration(file=file)
         )
-        faults.raise_if_any()
-        _validate(root, faults)
-        faults.raise_if_any()
+        try:
+            faults.raise_if_any()
+            _validate(root, faults)
+            faults.raise_if_any()
+        except ConfigurationError as error:
+            if core is None or not tolerates(error):
+                raise
     except ConfigurationError as error:
         error.files = tuple(inclusion.files)
         raise

@@ -209,6 +209,16 @@ def test_add_gives_roles_and_list_shows_them(config):
     assert user(f"list --config {config}").stdout == "ada\tadmins, clerks\nbob\n"
 
 
+def test_faults_that_are_not_about_users(config):
+    text = config.read_text()
+    config.write_text(text.replace("</core>", "<nonsense/></core>"))
+    added = user(f"add ada --password-stdin --role a --config {config}", typed="x")
+    assert "unknown element <nonsense>" in added.stderr and "users can be changed" in added.stderr
+    assert user(f"list --config {config}").stdout == "ada\ta\n"
+    config.write_text(text.replace("</core>", "<user-file/></core>"))
+    assert "unknown element <user-file>" in user(f"list --config {config}", code=1).stderr
+
+
 def test_grant_and_revoke(config):
     user(f"add ada --password-stdin --config {config}", typed="x")
     user(f"grant ada a b --config {config}")
