@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from .output import (
     existing,
     warn,
 )
+from .remote import ServerOptions, server_options
 
 if TYPE_CHECKING:
     from stompring.store.verification import Summary
@@ -263,8 +265,8 @@ def export_data(
             warn(finding)
         running = " of a running broker" if snapshot.running else ""
         click.echo(
-            f"exported {counts['message']} messages, {counts['queue']} queues, {counts['address']} "
-            f"addresses{running} to {file}"
+            f"exported {counted(counts['message'], 'message', str)}, {counted(counts['queue'], 'queue', str)}, "
+            f"{counted(counts['address'], 'address', str)}{running} to {file}"
         )
     if findings:
         raise SystemExit(1)
@@ -281,14 +283,16 @@ def import_data(
         exact=["stompring", "artemis-xml"],
         default="stompring",
     ),
-    stomp: str | None = option(
-        "[ssl://]HOST:PORT", "STOMP acceptor of the running broker.  [default: from broker.xml]"
+    broker: str | None = option(
+        "--broker",
+        "--stomp",
+        "URL",
+        "STOMP acceptor of the running broker: stomp://HOST:PORT, or stomp+ssl:// for TLS.  [default: that of the "
+        "context, else from broker.xml]",
     ),
-    http: str | None = option("URL", "Management URL of the running broker.  [default: from broker.xml]"),
-    ca_file: Path | None = option(
-        "FILE", "Trusted CA certificates (PEM) for TLS.  [default: the system's]", exists=True
-    ),
-    user: str | None = option("NAME", "User to log in as, if security is enabled; prompts for the password."),
+    options: ServerOptions = server_options,
+    http: str | None = option("--http", "URL", "Former name of --server.", hidden=True),
+    ca_file: Path | None = option("FILE", "Former name of --ca.", exists=True, hidden=True),
     password_stdin: bool = option("Read the password from standard input."),
     again: bool = option("Import FILE again into a directory that it was imported into before."),
     as_json: bool = JSON_OBJECT,
@@ -309,7 +313,8 @@ def import_data(
     Examples:
       stompring data import backup.jsonl.gz
       stompring data import --from artemis-xml artemis-export.xml
-      stompring data import backup.jsonl.gz --stomp localhost:61613 --http http://localhost:8161
+      stompring data import backup.jsonl.gz --broker stomp://localhost:61613 --server http://localhost:8161
+      stompring data import backup.jsonl.gz --context prod
     """
     from stompring.store.artemis_export import ArtemisExportReader
     from stompring.store.datadir import is_locked
@@ -318,13 +323,18 @@ def import_data(
     from .data_import import OfflineImport, OnlineImport, online_import, transfer
     from .endpoint import FAILURES
 
-    meant = BrokerConfiguration() if stomp and http else configuration(config, data)
+    options = replace(options, server=options.server or http, ca=options.ca or ca_file)
+    meant = (
+        BrokerConfiguration()
+        if options.context or (broker and options.server)
+        else configuration(config, data)
+    )
     directory = data_directory(meant, data)
     try:
         with (ArtemisExportReader if source == "artemis-xml" else ExportReader)(file) as reader:
             receiver: OfflineImport | OnlineImport
-            if stomp or http or is_locked(directory.root):
-                receiver = online_import(meant, stomp, http, ca_file, user, password_stdin)
+            if broker or options.server or options.context or is_locked(directory.root):
+                receiver = online_import(meant, broker, options, password_stdin)
             elif meant.persistence_enabled:
                 receiver = OfflineImport(directory, meant, again=again)
             else:

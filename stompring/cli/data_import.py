@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import sched
-import ssl
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -44,7 +43,7 @@ from stompring.broker.queue import Queue
 from stompring.broker.reference import GONE, SCHEDULED, QueueAttributes, Reference
 from stompring.errors import Refused
 from stompring.paging.paged_queue import TargetAreas
-from stompring.pipeline.stomp.connection import Connection, Endpoint, parse_address
+from stompring.pipeline.stomp.connection import Connection, Endpoint
 from stompring.policy.hooks import Policies
 from stompring.settings import model
 from stompring.settings.machine import DataDirectory, default_global_max_size, machine_memory
@@ -73,9 +72,9 @@ from stompring.store.export import (
 )
 from stompring.store.pages import Paging
 
-from .context import Context, parse_server
-from .output import CommandFailed, JsonObject, Values, ask_password, bracketed, byte_progress, reachable
-from .remote import ApiError, Login, Remote
+from .endpoint import parse_broker
+from .output import CommandFailed, JsonObject, Values, bracketed, byte_progress, reachable
+from .remote import ApiError, Remote, ServerOptions
 
 ExportFile = ExportReader | ArtemisExportReader
 
@@ -475,9 +474,6 @@ class OnlineImport:
             return self._remote.call(method, path, body, query)
         except ApiError as fault:
             raise CommandFailed(f"broker rejected {method} {'/'.join(path)}: {fault.message}") from None
-        except CommandFailed as fault:  # drops the hint of the error, which names options of other commands
-            reason = fault.message.partition(";")[0]
-            raise CommandFailed(f"cannot connect to the management API: {reason}") from None
 
     def begin(self, marker: str) -> int:
         """Return the number of messages of this file that are imported already. Creates the queue ``marker`` for it."""
@@ -613,44 +609,34 @@ class OnlineImport:
 
 
 def online_import(
-    configuration: BrokerConfiguration,
-    stomp: str | None,
-    http: str | None,
-    ca_file: Path | None,
-    user: str | None,
-    password_stdin: bool,
+    configuration: BrokerConfiguration, broker: str | None, options: ServerOptions, password_stdin: bool
 ) -> OnlineImport:
     """Prepare an import into a running broker. ``configuration`` has the default acceptors.
 
     Raises `click.UsageError`, `CommandFailed`.
     """
-    stomp = stomp or _first(
-        (each for each in configuration.stomp_acceptors if not each.websocket.only), "", "ssl://"
-    )
-    http = http or _first(configuration.http_acceptors, "http://", "https://")
-    if stomp is None or http is None:
-        option = "--stomp HOST:PORT" if stomp is None else "--http URL"
-        raise CommandFailed(f"a broker is running on the data directory: specify {option}")
-    password = None
+    if options.server is None and options.context is None:
+        server = _first(configuration.http_acceptors, "http://", "https://")
+        if server is None:
+            raise CommandFailed("a broker is running on the data directory: specify --server URL")
+        options = replace(options, server=server)
+    remote = options.remote()
     if password_stdin:
-        if user is None:
+        if remote.login.user is None:
             raise click.UsageError("--password-stdin needs --user NAME")
-        password = sys.stdin.readline().rstrip("\r\n")
-    elif user is not None:
-        password = ask_password(f"Password for {user}")
+        remote.login = replace(remote.login, password=sys.stdin.readline().rstrip("\r\n"))
+    stomp = (each for each in configuration.stomp_acceptors if not each.websocket.only)
+    broker = broker or remote.login.context.broker or _first(stomp, "", "ssl://")
+    if broker is None:
+        raise CommandFailed("a broker is running on the data directory: specify --broker URL")
     try:
-        host, port, tls = parse_address(stomp)
+        host, port, tls, _ = parse_broker(broker)
     except ValueError as reason:
-        raise click.UsageError(f"--stomp {reason}") from None
-    if not http.startswith(("http://", "https://")):
-        raise click.UsageError(f"--http must be a URL such as http://localhost:8161, not {http!r}")
-    try:
-        ssl.create_default_context(cafile=ca_file)
-    except OSError as fault:
-        raise CommandFailed(f"--ca-file {ca_file}: {fault}") from None
-    endpoint = Endpoint(host, port, user=user, password=password, timeout=TIMEOUT, tls=tls, ca_file=ca_file)
+        raise click.UsageError(f"--broker {reason}") from None
+    user, password, ca = remote.login.user, remote.login.secret(), remote.ca
+    trusted = None if ca is None else Path(ca)
     return OnlineImport(
-        Remote(parse_server(http), Login(user, Context(), password=password), ca_file), endpoint
+        remote, Endpoint(host, port, user=user, password=password, timeout=TIMEOUT, tls=tls, ca_file=trusted)
     )
 
 

@@ -49,7 +49,9 @@ from .output import (
     Values,
     confirm,
     counted,
+    done,
     echo_json,
+    is_terminal,
     one_line,
     print_fields,
     print_table,
@@ -193,6 +195,13 @@ class Login:
 
     def header(self) -> str | None:
         """The header ``Authorization``. Raises `CommandFailed` without a password."""
+        password = self.secret()
+        if password is None:
+            return None
+        return f"Basic {base64.b64encode(f'{self.user}:{password}'.encode()).decode()}"
+
+    def secret(self) -> str | None:
+        """The password, None without a user. Raises `CommandFailed` without a password."""
         if self.user is None:
             return None
         if ":" in self.user:
@@ -208,7 +217,7 @@ class Login:
                 "with a password file",
                 DENIED,
             )
-        return f"Basic {base64.b64encode(f'{self.user}:{password}'.encode()).decode()}"
+        return password
 
 
 @dataclass
@@ -441,12 +450,25 @@ class Remote:
         sections: Mapping[str, Iterable[Column]],
         inner: str = "",
         columns: Sequence[Column] = (),
+        numbers: Sequence[Column] = (),
     ) -> None:
-        """Print the API's JSON of a record with --json, otherwise its fields, and the list in its field ``inner``."""
+        """Print the API's JSON of a record with --json, otherwise its fields, and the list in its field ``inner``.
+
+        On a terminal the verdict comes first, then ``numbers`` as a table.
+        """
         if self.json:
             echo_json(record)
             return
         rows = record.pop(inner, None)
+        if numbers and is_terminal():
+            done(record.pop("verdict"))
+            if next_command := record.pop("nextCommand"):
+                done(f"next: {next_command}")
+            click.echo()
+            print_table([record], numbers)
+            click.echo()
+            for column in numbers:
+                record.pop(column.field, None)
         print_fields(record, sections)
         if rows:
             click.echo()

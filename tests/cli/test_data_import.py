@@ -277,7 +277,7 @@ def test_a_broker_that_keeps_nothing(tmp_path):
 
 
 def places(broker):
-    return f"--stomp 127.0.0.1:{broker.port} --http http://127.0.0.1:{broker.http_port}"
+    return f"--broker stomp://127.0.0.1:{broker.port} --server http://127.0.0.1:{broker.http_port}"
 
 
 def check_running(stopped, broker):
@@ -350,14 +350,14 @@ def test_a_running_import_that_was_interrupted_goes_on(stopped, file, start_brok
 def test_a_running_broker_is_asked_where_it_listens(file, start_broker, tmp_path):
     broker = start_broker()
     data = broker.config.with_name(f"{broker.config.stem}-data")
-    assert "--stomp HOST:PORT" in invoke(f"import {file} --data {data}", code=1).stderr
+    assert "specify --server URL" in invoke(f"import {file} --data {data}", code=1).stderr
     with pytest.raises(Answered):
         Management(broker.http_port).queue("plain")
 
 
 def test_nobody_listens(file):
     result = invoke(f"import {file} --stomp 127.0.0.1:1 --http http://127.0.0.1:1", code=1)
-    assert "cannot connect to the management API" in result.stderr
+    assert "cannot connect to http://127.0.0.1:1: connection refused" in result.stderr
 
 
 def test_one_import_of_a_file_at_a_time(file, start_broker, monkeypatch):
@@ -402,14 +402,14 @@ def test_over_tls(file, tmp_path):
         other = tmp_path / "other.json"
         write(other, ["a"])
         invoke(f"import {other} {again} {trusting}")
-        assert f"--ca-file {file}: " in invoke(f"import {other} {again} --ca-file {file}", code=1).stderr
+        assert f"--ca {file}: " in invoke(f"import {other} {again} --ca-file {file}", code=1).stderr
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("--stomp nowhere --http http://h:1", "--stomp must be HOST:PORT"),
-        ("--stomp h:1 --http h:1", "--http must be a URL such as http://localhost:8161, not 'h:1'"),
+        ("--broker http://h:1 --server http://h:1", "--broker must be stomp://HOST:PORT"),
+        ("--broker h:1 --server stomp://h:1", "name the management API"),
     ],
 )
 def test_places_that_are_none(file, words, text):
@@ -430,3 +430,7 @@ def test_a_login_is_needed_where_security_is_on(start_broker, tmp_path):
     command = f"import {file} {places(broker)} --user anna --password-stdin"
     assert "broker rejected" in invoke(command, typed="other\n", code=1).stderr
     invoke(command, typed="secret\n")
+    users.with_name("password").write_text("secret\n")
+    other = tmp_path / "other.json"
+    write(other, ["b"])
+    invoke(f"import {other} {places(broker)} --user anna --password-file {users.with_name('password')}")
