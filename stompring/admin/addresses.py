@@ -67,6 +67,7 @@ from .json_schema import (
     timestamp,
 )
 from .sampler import ADDRESS_RATES, rate_fields
+from .verdict import of_address, verdict_fields
 
 ROUTING_TYPE = {"enum": [str(kind) for kind in RoutingType]}
 ROUTING_TYPES: Schema = array(ROUTING_TYPE, "Routing types of the address.", uniqueItems=True)
@@ -105,6 +106,8 @@ FIELDS: Fields[Address] = {
     "configured": boolean("Whether broker.xml defines the address.", "configured"),
 }
 
+DETAILS: Fields[Address] = {**verdict_fields(of_address), **FIELDS}
+
 CHANGEABLE: dict[str, BodyField] = {
     "routingTypes": BodyField(
         "routing_types",
@@ -128,7 +131,7 @@ def settings_shown(settings: AddressSettings) -> JsonObject:
 def detailed(address: Address) -> JsonObject:
     """All fields, the names of the address's queues, and the address-settings in force for it."""
     return {
-        **view(address, FIELDS),
+        **view(address, DETAILS),
         "queues": list(address.queues),
         "settings": settings_shown(address.settings),
     }
@@ -152,7 +155,7 @@ SETTABLE = {name: field.schema for name, field in CHANGEABLE.items()}
 ADDRESS_DETAIL = object_of(
     "AddressDetail",
     {
-        **FIELDS,
+        **DETAILS,
         "queues": array(TEXT, "Names of its queues."),
         "settings": {
             "type": "object",

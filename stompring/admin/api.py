@@ -573,7 +573,9 @@ IN_PATH = {
     "messages": MESSAGE_ID,
     "scheduled": MESSAGE_ID,
     "tasks": Parameter("id", "The taskID.", where="path", component="taskID"),
-    "connections": Parameter("id", "The connectionID.", where="path", component="connectionID"),
+    "connections": Parameter(
+        "id", "The connectionID, or the client-id.", where="path", component="connectionID"
+    ),
     "loggers": Parameter("name", "Name of the logger, or root.", where="path", component="loggerName"),
 }
 PAGE = Parameter("page", "Number of the page, from 1.", {"type": "integer", "minimum": 1, "default": 1})

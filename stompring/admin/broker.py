@@ -14,7 +14,7 @@ import stompring
 from stompring.broker.address import Address
 from stompring.broker.limits import LIMITS
 from stompring.broker.queue import Queue
-from stompring.errors import Refused
+from stompring.errors import Refused, counted
 from stompring.session.subscription import Subscription
 from stompring.settings.model import FullPolicy, HttpAcceptor, StompAcceptor
 
@@ -159,10 +159,10 @@ def _problems(context: AdminContext) -> Iterator[JsonObject]:
             f"queue {queue.name}: consumer {worst.connection_id}/{worst.identifier} ({worst.remote}) has held messages "
             f"unacknowledged for {stalled[worst]} seconds while more wait"
         )
-        more = f", and {count - 1} other consumers do the same" if count > 1 else ""
+        more = f", and {counted(count - 1, 'other consumer')} too" if count > 1 else ""
         yield _problem(WARNING, f"{text}{more}", address=queue.address.name, queue=queue.name)
     for (policy, hook), count in broker.policies.errors.items():
-        yield _problem(WARNING, f"policy {policy} failed {count} times in {hook}: see the log")
+        yield _problem(WARNING, f"policy {policy} failed {counted(count, 'time')} in {hook}: see the log")
 
 
 def _of_address(address: Address) -> JsonObject:

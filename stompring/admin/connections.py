@@ -42,6 +42,7 @@ from .json_schema import (
     timestamp,
 )
 from .sampler import CONNECTION_RATES, CONSUMER_RATES, rate_fields
+from .verdict import of_connection, of_consumer, verdict_fields
 
 
 class ConsumerView(NamedTuple):
@@ -153,6 +154,7 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
     ),
     "acceptor": string("Name of the acceptor.", "session.acceptor.name"),
     "creationTime": timestamp("Time of SUBSCRIBE.", "subscription.created"),
+    **verdict_fields(lambda c: of_consumer(c.subscription)),
 }
 
 CONSUMER = object_of("Consumer", CONSUMER_FIELDS)
@@ -212,12 +214,21 @@ FIELDS: Fields[Session] = {
 
 
 def session_of(call: Call) -> Session:
-    """The session in the path. Raises `NotFound`."""
-    return named(call, call.context.connections.open, "Connection", "id")
+    """The session in the path, by its connectionID or else its client-id. Raises `NotFound`, `Refused`."""
+    connections, given = call.context.connections, call.names["id"]
+    found = [] if given in connections.open else [each for each in connections if each.client_id == given]
+    if len(found) > 1:
+        numbers = ", ".join(each.number for each in found[:5])
+        raise Refused(
+            f"{len(found)} connections have the client-id {given}; name one by its connectionID: {numbers}"
+        )
+    return found[0] if found else named(call, connections.open, "Connection", "id")
 
+
+DETAILS: Fields[Session] = {**verdict_fields(of_connection), **FIELDS}
 
 CONNECTION_DETAIL = object_of(
-    "ConnectionDetail", {**FIELDS, "subscriptions": array(CONSUMER, "Subscriptions of the connection.")}
+    "ConnectionDetail", {**DETAILS, "subscriptions": array(CONSUMER, "Subscriptions of the connection.")}
 )
 
 
@@ -257,7 +268,7 @@ def show_connection(call: Call) -> Json:
     """Show one connection."""
     session = session_of(call)
     return {
-        **view(session, FIELDS),
+        **view(session, DETAILS),
         "subscriptions": [
             view(ConsumerView(session, each), CONSUMER_FIELDS) for each in session.subscriptions.values()
         ],

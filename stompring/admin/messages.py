@@ -43,7 +43,7 @@ from stompring.broker.reference import (
     Reference,
     compiled_filter,
 )
-from stompring.errors import Refused
+from stompring.errors import Refused, counted
 from stompring.session.connect import Login
 from stompring.session.destination import ALLOW_ALL, OWN, Destination, Destinations
 from stompring.session.outbox import Blocked
@@ -1020,11 +1020,16 @@ class QueueTask(NamedTuple):
                         break
                 elif remaining is not None or ref.state == DELIVERING:
                     task.skipped += 1
+                    if remaining is not None and ref.state == DELIVERING:
+                        task.error = (
+                            task.error or f"Message {ref.message.number} is in delivery to a consumer"
+                        )
             if cost >= STEP_COST or size >= STEP_BYTES:
                 cost = size = 0
                 yield None
         if remaining:
             task.skipped += len(remaining)
+            task.error = task.error or f"Message {min(remaining)} is not in the queue"
         if not queue.consumers and not queue.deleted:
             queue.broker.consider_deleting(queue)
 
@@ -1061,7 +1066,8 @@ class QueueTask(NamedTuple):
                 return
             if outcome.policy is not FullPolicy.BLOCK or waited >= FULL_TIMEOUT:
                 raise Refused(
-                    f"{outcome.describe()}; {task.done} messages are done, the others stay in queue {self.queue.name}"
+                    f"{outcome.describe()}; {counted(task.done, 'message')} done, the others stay in queue "
+                    f"{self.queue.name}"
                 )
             yield self._pause()
             waited += FULL_INTERVAL
@@ -1144,7 +1150,8 @@ TASK_FIELDS: Fields[ManagementTask] = {
     "failed": integer("Messages that could not be changed; they stay in the queue.", "failed"),
     "total": integer("Messages selected at the start; null if a filter selects them.", "total", null=True),
     "error": string_or_null(
-        "Why the task failed, or why the first message failed; null without an error.", "error"
+        "Why the task failed, or why the first message failed or was skipped by its id; null without an error.",
+        "error",
     ),
 }
 

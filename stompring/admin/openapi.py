@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from .api import JSON, PROBLEM, Answer, Call, Parameter, Response, Route, encode, no_permission, route
-from .json_schema import TEXT, Component, JsonObject, integer, string, structure
+from .api import JSON, PROBLEM, Answer, Call, Json, Parameter, Response, Route, encode, no_permission, route
+from .json_schema import TEXT, Component, JsonObject, array, integer, string, structure
 
 PROBLEM_SCHEMA = Component(
     "Problem",
@@ -216,8 +216,17 @@ def document(routes: Sequence[Route]) -> JsonObject:
     }
 
 
+LISTED = structure(
+    {
+        "method": string("Method."),
+        "path": string("Path, with names in braces."),
+        "summary": string("What the route does."),
+    }
+)
+
+
 def with_document(routes: Sequence[Route]) -> tuple[Route, ...]:
-    """These routes, and one that serves the document of all of them."""
+    """These routes, one that serves the document of all of them, and one that lists them."""
 
     @cache
     def encoded() -> bytes:
@@ -230,5 +239,20 @@ def with_document(routes: Sequence[Route]) -> tuple[Route, ...]:
         """Show this document."""
         return Answer(encoded())
 
-    everything = (*routes, openapi)
+    @route(
+        "GET /api/v1/",
+        no_permission,
+        Response(
+            "All routes.",
+            structure(
+                {"document": string("Path of the OpenAPI document."), "routes": array(LISTED, "Routes.")}
+            ),
+        ),
+    )
+    def list_routes(call: Call) -> Json:
+        """List the routes of the API."""
+        listed = [{"method": each.method, "path": each.path, "summary": each.summary} for each in everything]
+        return {"document": openapi.path, "routes": listed}
+
+    everything = (*routes, openapi, list_routes)
     return everything

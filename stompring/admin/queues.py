@@ -20,7 +20,7 @@ from stompring.broker.message import EXPIRED, UNKNOWN, MessageOrigin, origin_of
 from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import iterate_timed, pending
 from stompring.broker.reference import GONE, Reference
-from stompring.errors import Refused
+from stompring.errors import Refused, counted
 from stompring.settings import model
 from stompring.settings.match import is_internal
 from stompring.settings.model import Option, QueueConfiguration, RoutingType
@@ -75,6 +75,7 @@ from .json_schema import (
     timestamp,
 )
 from .sampler import QUEUE_RATES, rate_fields
+from .verdict import of_queue, verdict_fields
 
 #: The rows of the options that the interface shows.
 OPTIONS = [row for row in model.options_of(QueueConfiguration) if row.http]
@@ -192,13 +193,15 @@ ATTRIBUTES: dict[str, BodyField] = {
     },
 }
 
-QUEUE_DETAIL = object_of("QueueDetail", {**FIELDS, "consumers": array(CONSUMER, "Consumers of the queue.")})
+DETAILS: Fields[Queue] = {**verdict_fields(of_queue), **FIELDS}
+
+QUEUE_DETAIL = object_of("QueueDetail", {**DETAILS, "consumers": array(CONSUMER, "Consumers of the queue.")})
 
 
 def detailed(call: Call, queue: Queue) -> JsonObject:
     """All fields, and the queue's consumers."""
     return {
-        **view(queue, FIELDS),
+        **view(queue, DETAILS),
         "consumers": [view(each, CONSUMER_FIELDS) for each in consumers_of(call.context, queue)],
     }
 
@@ -370,7 +373,7 @@ def delete_queue(call: Call) -> Steps:
     check_not_internal(queue.name)
     if queue.consumers and not call.query.flag("force"):
         raise Refused(
-            f"Queue {queue.name} has {len(queue.consumers)} consumers; use force=true to delete it anyway"
+            f"Queue {queue.name} has {counted(len(queue.consumers), 'consumer')}; use force=true to delete it anyway"
         )
     directory.delete_queue(queue.name, force=True)
     yield background_done(queue.broker.background, queue)  # fires when the messages of the queue are deleted

@@ -25,7 +25,7 @@ from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, Protocol
 
-from stompring.errors import LimitReached, NotFound, Refused
+from stompring.errors import LimitReached, NotFound, Refused, counted
 from stompring.settings.match import Pattern, SettingsRepository, connection_of, is_internal
 from stompring.settings.model import (
     BrokerConfiguration,
@@ -860,8 +860,8 @@ class Directory:
                 raise Refused(f"{name.replace('_', '-')} of queue {queue.name} cannot change while it exists")
         if 0 <= attributes.max_consumers < len(queue.consumers):
             raise Refused(
-                f"max-consumers {attributes.max_consumers} is less than the {len(queue.consumers)} consumers "
-                f"that queue {queue.name} has"
+                f"max-consumers {attributes.max_consumers} is less than the "
+                f"{counted(len(queue.consumers), 'consumer')} that queue {queue.name} has"
             )
         return attributes
 
@@ -881,7 +881,7 @@ class Directory:
         """Delete a queue and its messages. Raises `NotFound`, and `Refused` if it has consumers, unless ``force``."""
         queue = self.queue(name)
         if queue.consumers and not force:
-            raise Refused(f"Queue {name} has {len(queue.consumers)} consumers")
+            raise Refused(f"Queue {name} has {counted(len(queue.consumers), 'consumer')}")
         self.broker.effort.steps += CREATION
         del self.queues[name]
         address = self.addresses[queue.address.name]

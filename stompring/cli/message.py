@@ -314,7 +314,7 @@ class Chosen:
                 "select messages by ID, by --filter or with --all", click.get_current_context()
             )
         if ids:
-            which = f"{len(ids)} messages" if len(ids) > 1 else f"message {ids[0]}"
+            which = counted(len(ids), "message") if len(ids) > 1 else f"message {ids[0]}"
         else:
             which = "all messages" if self.everything else f"all messages that match {selector}"
         confirm(f"{operation.capitalize()} {which} of queue {name}?", self.yes)

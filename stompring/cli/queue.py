@@ -59,7 +59,7 @@ CONSUMERS = columns(
     queue=1,
     remoteAddress=1,
     user=2,
-    clientID=5,
+    clientID=0,
     ack=3,
     deliveringCount=1,
     credit=(3, count_text),
@@ -71,21 +71,30 @@ CONSUMERS = columns(
     protocol=6,
     destination=7,
     subscription=8,
+    verdict=6,
+)
+
+#: The first numbers of `queue show`.
+NUMBERS = columns(
+    messageCount=0,
+    pendingCount=(0, "WAITING", count_text),
+    deliveringCount=0,
+    scheduledCount=2,
+    pagedCount=3,
+    consumerCount=0,
+    addedRate=0,
+    acknowledgedRate=(0, "ACKED"),
+    deliveredRate=4,
+    oldestAge=(1, "OLDEST", duration_text),
 )
 
 #: Sections of `queue show`: fields with their titles and formats.
 SECTIONS = {
-    "Queue": fields("name", "address", "routingType", "durable", "paused", "filter", user="owner"),
-    "Messages": fields(
-        "messageCount",
-        "pendingCount",
-        "deliveringCount",
-        "scheduledCount",
-        "pagedCount",
-        persistentSize="memory",
-        oldestMessageAge="age of the head",
-        oldestAge="age of the oldest",
+    "Queue": fields(
+        "name", "address", "routingType", "durable", "paused", "enabled", "filter", "temporary", user="owner"
     ),
+    "Origin": fields("configured", autoCreated="created automatically", autoDelete="deleted automatically"),
+    "Messages": fields(persistentSize="memory", oldestMessageAge="age of the head", groupCount="groups"),
     "Since the start of the broker": fields(
         messagesAdded="added",
         messagesAcknowledged="acknowledged",
@@ -93,15 +102,7 @@ SECTIONS = {
         messagesKilled="killed",
         messagesReplaced="evicted by the ring",
     ),
-    "Rates": fields(
-        "addedRate",
-        "deliveredRate",
-        "acknowledgedRate",
-        "redeliveredRate",
-        "expiredRate",
-        "evictedRate",
-        "pagedRate",
-    ),
+    "Rates": fields("redeliveredRate", "expiredRate", "evictedRate", "pagedRate"),
     "Ring": fields(
         ringSize=("ring size", limit_text), ringPolicy="ring policy", ringCountsPaged="counts paged messages"
     ),
@@ -146,14 +147,14 @@ def list_queues(
 
 @command(queue)
 def show(name: str = QUEUE, remote: Remote = running) -> None:
-    """Show one queue with its consumers.
+    """Show why messages wait in a queue, the next command, and then its numbers, attributes and consumers.
 
     \b
     Examples:
       stompring queue show orders
       stompring queue show orders --json | jq .messageCount
     """
-    remote.print_record(remote.get("queues", name), SECTIONS, "consumers", CONSUMERS)
+    remote.print_record(remote.get("queues", name), SECTIONS, "consumers", CONSUMERS, NUMBERS)
 
 
 @command(queue)
@@ -430,6 +431,11 @@ def bulk(
     remote.report(task, text)
     if task["failed"]:
         raise CommandFailed(f"{counted(task['failed'], 'message')} failed: {task['error'] or 'see the log'}")
+    if task["skipped"] and (selection.messages or not task["done"]):
+        reason = task["error"] or "in delivery to a consumer, or gone"
+        raise CommandFailed(
+            f"{counted(task['skipped'], 'message')} skipped: {reason}; see: stompring consumer list --queue {name}"
+        )
 
 
 @command(queue)

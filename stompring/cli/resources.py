@@ -22,7 +22,6 @@ from .output import (
     echo_json,
     every,
     fields,
-    human_text,
     plain_text,
     print_fields,
     time_text,
@@ -57,17 +56,22 @@ ADDRESS_COLUMNS = columns(
     policies=8,
 )
 
+#: The first numbers of `address show`.
+NUMBERS = columns(
+    messageCount=0,
+    queueCount=(0, "QUEUES"),
+    addedRate=0,
+    addressSize=1,
+    limitPercent=(1, "LIMIT %", count_text),
+    numberOfPages=(3, count_text),
+    blockedProducers=(0, "BLOCKED", count_text),
+    droppedMessageCount=(1, "DROPPED"),
+    unRoutedMessageCount=(1, "UNROUTED"),
+)
+
 SECTIONS = {
     "Address": fields("name", "routingTypes", "queues", "policies", "paused"),
-    "Messages": fields(
-        "messageCount",
-        "addressSize",
-        limitPercent="limit used, %",
-        paging="paging",
-        numberOfPages="pages",
-        pagesSize="size of pages",
-        blockedProducers="blocked producers",
-    ),
+    "Pages": fields("paging", "timesPaged", pagesSize="size of pages"),
 }
 
 
@@ -115,7 +119,8 @@ def show_address(name: str = ADDRESS, remote: Remote = running) -> None:
     known = {column.field for columns in SECTIONS.values() for column in columns}
     others = every(key for key in record if key not in known)
     named = [Column(f"settings.{key}", key, plain_text) for key in settings]
-    remote.print_record(flat, {**SECTIONS, "Other": others, "Address settings": named})
+    sections = {**SECTIONS, "Other": others, "Address settings": named}
+    remote.print_record(flat, sections, numbers=NUMBERS)
 
 
 @command(address)
@@ -225,7 +230,7 @@ def forget_duplicates(name: str = ADDRESS, yes: bool = YES, remote: Remote = run
     """
     confirm(f"Forget all duplicate ids of address {name}?", yes)
     answer = remote.post("addresses", name, "forget-duplicates")
-    remote.report(answer, f"{human_text(answer['forgotten'])} duplicate ids of address {name} forgotten")
+    remote.report(answer, f"{counted(answer['forgotten'], 'duplicate id')} of address {name} forgotten")
 
 
 CONNECTION_COLUMNS = columns(
@@ -248,7 +253,18 @@ CONNECTION_COLUMNS = columns(
     queues=8,
 )
 
-CONNECTION_FIELDS = fields("outgoingBytes", "sentRate", "deliveredRate", creationTime="connected")
+#: The first numbers of `connection show`.
+CONNECTION_NUMBERS = columns(
+    subscriptionCount=(0, "SUBSCRIPTIONS"),
+    deliveringCount=0,
+    sentRate=0,
+    deliveredRate=0,
+    acknowledgedRate=(0, "ACKED"),
+    outgoingBytes=0,
+    transactionCount=(1, "TRANSACTIONS"),
+)
+
+CONNECTION_FIELDS = fields(creationTime="connected")
 
 
 @click.group()
@@ -277,14 +293,15 @@ def list_connections() -> None:
 
 @command(connection, "show")
 def show_connection(connection_id: str = ID, remote: Remote = running) -> None:
-    """Show one connection with its subscriptions.
+    """Show one connection, by its ID or its client-id, with its subscriptions.
 
     \b
     Examples:
       stompring connection show 1a2068-12
     """
     record = remote.get("connections", connection_id)
-    remote.print_record(record, {"Connection": every(record, CONNECTION_FIELDS)}, "subscriptions", CONSUMERS)
+    sections = {"Connection": every(record, CONNECTION_FIELDS)}
+    remote.print_record(record, sections, "subscriptions", CONSUMERS, CONNECTION_NUMBERS)
 
 
 def _closing(remote: Remote, name: str) -> str:
@@ -295,11 +312,13 @@ def _closing(remote: Remote, name: str) -> str:
 
 @for_each(connection, argument("ID..."), _closing)
 def close(remote: Remote, name: str) -> None:
-    """Close connections. The client gets an ERROR; its unacknowledged messages return to their queues.
+    """Close connections by their ID, or by the client-id of the client.
+
+    The client gets an ERROR; its unacknowledged messages return to their queues.
 
     \b
     Examples:
-      stompring connection close 1a2068-12
+      stompring connection close 1a2068-12 billing-app
       stompring connection list --where slow=true -q | xargs -r stompring connection close --yes
     """
     remote.report(remote.delete("connections", name), f"connection {name} closed")

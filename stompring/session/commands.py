@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from stompring.broker.address import Address
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Timer, cancel
 from stompring.broker.limits import UNCOUNTED, MemoryLimit
@@ -73,7 +72,6 @@ class StompSession(Session):
         self._holds = False  # whether `UnfinishedFrames` of the broker counts the unfinished frame
         self._deferred_frames: list[Frame] = []  # received while the session waits
         self.awaiting_login = False
-        self._blocked_by: Address | None = None
         #: the blocked SEND, with the answers of policies so far
         self._offered: SendEvaluation | None = None
         self._resumed_by: MemoryLimit | None = None  # the limit that now resumes this blocked producer
@@ -114,7 +112,7 @@ class StompSession(Session):
                 return
             if self.blocked or self.awaiting_login:
                 self._deferred_frames += frames
-                if self._blocked_by is not None:
+                if self.blocked_by is not None:
                     self._process_settlements()
                 return
             if now() >= end:
@@ -218,7 +216,7 @@ class StompSession(Session):
     def _wait_for(self, wait: Blocked) -> None:
         """Pause reading until the limit is no longer full (BLOCK), or for the delay that a policy demands."""
         self._offered = wait.offered
-        self._blocked_by = wait.address
+        self.blocked_by = wait.address
         wait.address.block(wait.limit)
         self.block()
         if wait.limit is not None:
@@ -241,9 +239,9 @@ class StompSession(Session):
         self.broker.clock.soon(self.go_on)
 
     def _unblock(self) -> None:
-        if self._blocked_by is not None:
-            self._blocked_by.blocked_producers -= 1
-            self._blocked_by = None
+        if self.blocked_by is not None:
+            self.blocked_by.blocked_producers -= 1
+            self.blocked_by = None
         cancel(self._pause)
         self._pause = None
         self.blocked = self.heartbeat.suspended = False

@@ -123,6 +123,7 @@ class Session:
         self.history: History | None = None  # samples of the counters, None while the session is not sampled
         self.delivered_before = self.acknowledged_before = 0  # counts of the subscriptions that have ended
         self.blocked = False
+        self.blocked_by: Address | None = None  # the address whose limit or policy a SEND waits for
         self._destinations = destinations
         self.requests: RequestHandler | None = None  # handler of management requests
         self.wire = wire

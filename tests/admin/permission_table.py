@@ -322,7 +322,12 @@ OF_THE_BROKER: dict[tuple[str, str], PermissionType] = {
 }
 
 #: Routes for all users, and routes without a login.
-LOGIN_ALONE = (("GET", "/api/v1/openapi.json"), ("GET", "/api/v1/whoami"), ("GET", "/api/v1/permissions"))
+LOGIN_ALONE = (
+    ("GET", "/api/v1/"),
+    ("GET", "/api/v1/openapi.json"),
+    ("GET", "/api/v1/whoami"),
+    ("GET", "/api/v1/permissions"),
+)
 PUBLIC = (("GET", "/health/live"), ("GET", "/health/ready"))
 
 

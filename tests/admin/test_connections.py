@@ -11,6 +11,8 @@ def test_detail(server):
     number = client.session.number
     shown = server.get(path("connections", number))
     assert shown == {
+        "verdict": "It is read, and its client reads.",
+        "nextCommand": None,
         "connectionID": number,
         "remoteAddress": "127.0.0.1:50000",
         "user": shown["user"],

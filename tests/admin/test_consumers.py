@@ -47,6 +47,8 @@ def test_all_fields(server):
         "protocol": "STOMP 1.2",
         "acceptor": "stomp",
         "creationTime": BEGIN * 1000,
+        "verdict": "No message waits for it.",
+        "nextCommand": None,
     }
 
 

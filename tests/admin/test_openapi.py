@@ -22,6 +22,14 @@ def test_it_is_served_as_generated():
     assert DOCUMENT["openapi"].startswith("3.1.")
 
 
+def test_all_routes_are_listed():
+    listed = AdminServer().get("/api/v1/")
+    assert AdminServer().get(listed["document"]) == DOCUMENT
+    assert {(each["method"], each["path"]): each["summary"] for each in listed["routes"]} == {
+        key: described["summary"] for key, (described, _) in OPERATIONS.items()
+    }
+
+
 def test_references_resolve_and_all_components_are_used():
     used = set()
 

@@ -135,7 +135,7 @@ CASES = [
     (with_policy_errors, [("warning", "policy rate-limit failed 3 times in admit: see the log")]),
     (lambda: with_consumer(59), []),
     (lambda: with_consumer(75), stalled(74)),
-    (lambda: with_consumer(75, consumers=3), stalled(74, ", and 2 other consumers do the same")),
+    (lambda: with_consumer(75, consumers=3), stalled(74, ", and 2 other consumers too")),
     (lambda: with_consumer(75, waiting=0), []),
     (lambda: with_consumer(75, waiting=100, answer="ACK"), []),
     (lambda: with_consumer(75, answer="NACK"), []),

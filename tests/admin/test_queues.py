@@ -267,7 +267,7 @@ def test_delete(queue, server):
 def test_a_queue_with_consumers_is_deleted_by_force_only(queue, client, server):
     client.subscribe(ack="client")
     client.put()
-    assert "1 consumers" in server.refused(409, "DELETE", ONE)["detail"]
+    assert "1 consumer;" in server.refused(409, "DELETE", ONE)["detail"]
     server.done("DELETE", f"{ONE}?force=true")
     assert b"ERROR" in client.received and b"Queue q was deleted" in client.received
     assert server.broker.memory.bytes == 0

@@ -228,6 +228,31 @@ def test_connections_and_consumers(cli, broker, client):
     assert "does not exist" in cli.run("connection show nix", status=3).stderr
 
 
+def test_a_connection_is_closed_by_its_client_id(cli, connect):
+    first, second, third = (connect(**{"client-id": name}) for name in ("one", "twin", "twin"))
+    assert cli.run("connection show one --json").json["connectionID"] == first.connected["session"]
+    cli.run("connection close one --yes")
+    assert first.expect("ERROR")
+    assert "2 connections have the client-id twin" in cli.run("connection close twin --yes", status=1).stderr
+    second.put("/queue/alive", "x")
+    third.put("/queue/alive", "x")
+
+
+def test_deletion_says_why_a_message_stays(cli, client):
+    client.put("/queue/held", "a")
+    client.subscribe("/queue/held", "client", "s1")
+    (message,) = cli.management.messages("held")
+    number = message["messageID"].partition("-")[2]
+    for words, reason in {
+        f"held {message['messageID']}": f"Message {number} is in delivery to a consumer",
+        "held 999": "Message 999 is not in the queue",
+        "held --all": "in delivery to a consumer, or gone",
+    }.items():
+        ran = cli.run(f"message delete {words} --yes", status=1)
+        assert ran.stdout == "0 messages deleted from queue held, 1 skipped\n"
+        assert f"1 message skipped: {reason}; see: stompring consumer list --queue held" in ran.stderr
+
+
 def test_status_of_a_ready_broker(cli):
     shown = cli.run("status")
     assert shown.stdout.splitlines()[0].endswith(": ready") and "listener stomp" in shown.stdout

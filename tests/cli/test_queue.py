@@ -146,8 +146,15 @@ def test_consumers_of_a_queue(cli, client):
     rows = cli.run("queue consumers watched").rows
     assert rows[0]["ack"] == "client" and rows[0]["consumerID"].endswith("/s1")
     with cli.terminal("queue show watched", columns=140) as terminal:
-        assert "CONSUMER" in terminal.wait()
-    assert "has 1 consumers; use --force" in cli.run("queue delete watched --yes", status=1).stderr
+        text = terminal.wait()
+        assert text.startswith("No message waits: 1 consumer.") and "CONSUMER" in text and "CLIENT ID" in text
+    cli.run("queue pause watched")
+    with cli.terminal("queue show watched", columns=100) as terminal:
+        first, second, third, titles, *_ = terminal.wait().splitlines()
+    assert first.rstrip() == "No message waits; the queue is paused."
+    assert (second.rstrip(), third.strip()) == ("next: stompring queue resume watched", "")
+    assert titles.split()[:3] == ["MESSAGES", "WAITING", "DELIVERING"]
+    assert "has 1 consumer; use --force" in cli.run("queue delete watched --yes", status=1).stderr
     cli.run("queue delete watched --yes --force")
     assert "does not exist" in cli.run("queue consumers watched", status=3).stderr
 
