@@ -195,7 +195,7 @@ def test_live_shows_a_topic_with_selector_filter_and_pause(console, connect, nam
 @with_websocket
 def test_live_consumes_a_queue_and_keeps_a_bounded_list(console, connect, management, name):
     connect().put(f"/queue/{name}", *(f"message {number}" for number in range(700)))
-    page = console.go(f"#/live?destination=/queue/{name}")
+    page = console.go(f"#/live?destination=/queue/{name}&mode=consume")
     press(page, "Subscribe", exact=True)
     expect(page.get_by_text("700 messages, the last 500 kept")).to_be_visible()
     expect(group(page, "Received messages").locator("tbody tr")).to_have_count(500)
@@ -206,7 +206,7 @@ def test_live_consumes_a_queue_and_keeps_a_bounded_list(console, connect, manage
 
 @with_websocket
 def test_live_holds_few_messages_while_paused_and_returns_them(console, connect, management, name):
-    page = console.go(f"#/live?destination=/queue/{name}")
+    page = console.go(f"#/live?destination=/queue/{name}&mode=consume")
     press(page, "Subscribe", exact=True)
     shown(page, "live", exact=True)
     press(page, "Pause")
@@ -221,7 +221,6 @@ def test_live_holds_few_messages_while_paused_and_returns_them(console, connect,
 def test_live_browses_a_queue_without_taking_its_messages(console, connect, management, name):
     connect().put(f"/queue/{name}", "one", "two")
     page = console.go("#/live")
-    select(page, "Messages are", "browse")
     subscribe(page, f"/queue/{name}")
     shown(page, "all messages shown")
     expect(group(page, "Received messages").locator("tbody tr")).to_have_count(2)

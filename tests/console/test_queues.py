@@ -327,3 +327,13 @@ def test_links_to_messages_and_sending(console, management, name):
     expect(send).to_have_attribute(
         "href", re.compile(rf"^#/messages/send\?queue=.*&address={name}&routingType=")
     )
+
+
+def test_pages_begin_with_the_verdict_and_the_next_command(console, management, connect, name):
+    make_queue(management, name, paused=True)
+    connect().put(f"/queue/{name}", "one", "two")
+    for route, sentence in {
+        f"#/queues/{name}": f"2 messages wait: the queue is paused.Next: stompring queue resume {name}",
+        f"#/addresses/{name}": "It takes messages.",
+    }.items():
+        reads(console.go(route).get_by_role("note", name="What is going on"), [re.compile(f"^{sentence}")])

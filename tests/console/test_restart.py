@@ -71,7 +71,7 @@ def test_live_and_events_continue_after_a_restart(open_console, restarted):
     for console in (live, events):
         console.allow("ERR_|WebSocket connection")
     with restarted.run():
-        page = live.open("#/live?destination=/queue/work")
+        page = live.open("#/live?destination=/queue/work&mode=consume")
         press(page, "Subscribe", exact=True)
         shown(page, "live", exact=True)
         send(restarted.stomp, "/queue/work", "before")

@@ -2,7 +2,7 @@
  * Parts that several pages show: names of queues and addresses, their states.
  */
 import { link } from "./router.js";
-import { Badge } from "./ui/badge.js";
+import { Badge, CopyButton } from "./ui/badge.js";
 import { html } from "./ui/html.js";
 
 /** @param {{name: string}} props */
@@ -10,6 +10,10 @@ export const QueueLink = ({ name }) => html`<a class="name" href=${link("queues"
 
 /** @param {{name: string}} props */
 export const AddressLink = ({ name }) => html`<a class="name" href=${link("addresses", name)} title=${name}>${name}</a>`;
+
+/** What is going on, and the next command. @param {{of: any}} props */
+export const Verdict = ({ of }) => of.verdict && html`<div class="card verdict" role="note" aria-label="What is going on"><p>${of.verdict}</p>
+    ${of.nextCommand && html`<p class="muted">Next: <code>${of.nextCommand}</code> <${CopyButton} text=${of.nextCommand} /></p>`}</div>`;
 
 /** What is not ordinary about a queue, as badges. @param {{queue: any, all?: boolean}} props `all`: also its kind */
 export function QueueState({ queue, all = false }) {

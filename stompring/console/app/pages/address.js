@@ -4,7 +4,7 @@
 import { deleteAddress, editAddress, forgetDuplicates, pauseAddress } from "../address-actions.js";
 import { api } from "../api.js";
 import { useHistory } from "../history.js";
-import { AddressLink, QueueLink, QueueState } from "../parts.js";
+import { AddressLink, QueueLink, QueueState, Verdict } from "../parts.js";
 import { usePermissions } from "../permissions.js";
 import { usePoll } from "../poll.js";
 import { createQueue } from "../queue-actions.js";
@@ -38,6 +38,7 @@ export default function AddressPage({ params }) {
   }
   return html`<${Head} address=${address} refresh=${poll.refresh} />
     ${poll.error && poll.error.status !== 0 && html`<${ErrorBox} error=${poll.error} what="The address could not be refreshed" again=${poll.refresh} />`}
+    <${Verdict} of=${address} />
     <div class="stats">
       <${Stat} label="Messages" value=${short(address.messageCount)} note="in its queues" />
       <${Stat} label="Queues" value=${count(address.queueCount)} />

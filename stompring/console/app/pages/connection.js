@@ -2,6 +2,7 @@
  * One connection and its subscriptions.
  */
 import { api, may } from "../api.js";
+import { Verdict } from "../parts.js";
 import { usePoll } from "../poll.js";
 import { link, navigate } from "../router.js";
 import { Card, Polled, Stat, Values } from "../ui/badge.js";
@@ -17,7 +18,7 @@ export default function Connection({ params }) {
   return html`<div class="page-head"><div><p class="crumb"><a href=${link("connections")}>Connections</a></p><h1>Connection <span class="name">${params.id}</span></h1></div>
       ${poll.data && connectionBadges(poll.data)}<span class="spacer"></span>
       ${poll.data && may("edit") && html`<button type="button" class="button danger-quiet" onClick=${() => closeConnection(poll.data, () => navigate(link("connections")))}>Close</button>`}</div>
-    <${Polled} poll=${poll} what="the connection">${(/** @type {any} */ one) => html`
+    <${Polled} poll=${poll} what="the connection">${(/** @type {any} */ one) => html`<${Verdict} of=${one} />
       <div class="stats"><${Stat} label="Unacknowledged" value=${count(one.deliveringCount)} tone=${one.slow ? "warning" : "neutral"} /><${Stat} label="In" value=${rate(one.sentRate)} note=${`${count(one.messagesSent)} in all`} />
         <${Stat} label="Out" value=${rate(one.deliveredRate)} note=${`${count(one.messagesDelivered)} in all`} /><${Stat} label="Outbox" value=${bytes(one.outgoingBytes)} note="not yet read by the client" /></div>
       <${Card} title="Client"><${Values} items=${[

@@ -15,6 +15,7 @@ import { closeConnection } from "./connections.js";
 export const CONSUMER_COLUMNS = [
   { key: "queue", label: "Queue", sort: true, fixed: true, width: "150px", render: (row) => html`<a class="name" href=${link("queues", row.queue)}>${row.queue}</a>` },
   { key: "slow", label: "State", sort: true, width: "70px", render: (row) => row.slow && html`<${Badge} tone="warning" title="Below slow-consumer-threshold, or its client does not read">slow<//>` },
+  { key: "clientID", label: "Client id", sort: true, width: "130px", render: (row) => row.clientID ?? "–" },
   { key: "deliveringCount", label: "Unacked", sort: true, number: true, width: "95px", title: "Messages delivered and not yet settled", render: (row) => count(row.deliveringCount) },
   { key: "oldestDelivering", label: "Oldest", sort: true, number: true, width: "80px", title: "Time since the oldest unsettled message was delivered", render: (row) => duration(row.oldestDelivering) },
   { key: "credit", label: "Credit", sort: true, number: true, width: "85px", title: "Messages that it may be sent before it settles one", render: (row) => (row.credit === null ? "no limit" : count(row.credit)) },
@@ -29,7 +30,7 @@ export const CONSUMER_COLUMNS = [
   { key: "connectionID", label: "Connection", sort: true, optional: true, width: "120px", render: (row) => html`<a class="name" href=${link("connections", row.connectionID)}>${row.connectionID}</a>` },
   { key: "remoteAddress", label: "Client", sort: true, width: "145px", render: (row) => html`<a class="mono" href=${link("connections", row.connectionID)}>${row.remoteAddress}</a>` },
   { key: "user", label: "User", sort: true, width: "90px", render: (row) => row.user ?? "–" },
-  { key: "clientID", label: "Client id", sort: true, width: "130px", optional: true, render: (row) => row.clientID ?? "–" },
+  { key: "verdict", label: "What is going on", optional: true, width: "260px", render: (row) => row.verdict },
   { key: "protocol", label: "Protocol", sort: true, width: "120px", optional: true, render: (row) => row.protocol },
   { key: "creationTime", label: "Since", sort: true, optional: true, width: "120px", render: (row) => html`<span title=${dateTime(row.creationTime)}>${ago(row.creationTime)}</span>` },
 ];

@@ -47,7 +47,7 @@ export function webSockets(broker) {
 export default function Live({ query }) {
   const { broker } = useBroker();
   const urls = webSockets(broker);
-  const [form, setForm] = useState({ destination: query.destination ?? "", selector: query.selector ?? "", mode: query.mode ?? "consume", url: "" });
+  const [form, setForm] = useState({ destination: query.destination ?? "", selector: query.selector ?? "", mode: query.mode ?? "", url: "" });
   const [state, setState] = useState(/** @type {{name: "idle" | "connecting" | "open" | "lost", error: string, ended: boolean}} */ ({ name: "idle", error: "", ended: false }));
   const [view, setView] = useState({ messages: /** @type {Received[]} */ ([]), total: 0, waiting: 0, rate: 0 });
   const [paused, setPaused] = useState(false);
@@ -56,14 +56,16 @@ export default function Live({ query }) {
   useEffect(() => () => live.current?.stop(), []);
   const set = (/** @type {Partial<typeof form>} */ changes) => setForm((before) => ({ ...before, ...changes }));
   const url = form.url || urls[0]?.[0];
+  // a queue is only shown unless the user wants to consume it; a topic loses nothing
+  const mode = form.mode || (form.destination.startsWith("/topic/") ? "consume" : "browse");
   const running = state.name !== "idle";
 
   const start = (/** @type {Event} */ event) => {
     event.preventDefault();
     if (running || !form.destination || !url) return;
-    setQuery({ destination: form.destination, selector: form.selector, mode: form.mode === "consume" ? undefined : form.mode });
+    setQuery({ destination: form.destination, selector: form.selector, mode: form.mode || undefined });
     setPaused(false);
-    live.current = new Subscriber({ ...form, url }, setView, setState);
+    live.current = new Subscriber({ ...form, mode, url }, setView, setState);
   };
   const stop = () => {
     live.current?.stop();
@@ -86,11 +88,11 @@ export default function Live({ query }) {
       <form class="live-form" onSubmit=${start} novalidate>
         <${TextField} label="Destination" mono required disabled=${running} value=${form.destination} placeholder="/topic/prices.#" onInput=${(/** @type {string} */ destination) => set({ destination })} />
         <${TextField} label="Selector" mono disabled=${running} value=${form.selector} placeholder="all messages" onInput=${(/** @type {string} */ selector) => set({ selector })} />
-        <${Select} label="Messages are" disabled=${running} value=${form.mode} onInput=${(/** @type {string} */ mode) => set({ mode })} options=${[["consume", "Consumed"], ["browse", "Only shown (browse a queue)"]]} />
+        <${Select} label="Messages are" disabled=${running} value=${mode} onInput=${(/** @type {string} */ mode) => set({ mode })} options=${[["browse", "Only shown"], ["consume", "Consumed"]]} />
         ${urls.length > 1 && html`<${Select} label="Listener" disabled=${running} value=${url} onInput=${(/** @type {string} */ value) => set({ url: value })} options=${urls} />`}
         <div class="live-buttons">${running ? html`<button key="stop" type="button" class="button danger-quiet" onClick=${stop}>Unsubscribe</button>` : html`<button key="start" type="submit" class="button primary" disabled=${!form.destination || !url}>Subscribe</button>`}</div>
       </form>
-      <p class="hint">${form.mode === "browse" ? "The messages that wait in the queue now. They stay there." : "Messages of a queue are consumed: other consumers do not get them. On a topic every subscriber gets all."}</p>
+      <p class="hint">${mode === "browse" ? "The messages that wait in the queue now. They stay there." : "Messages of a queue are consumed: other consumers do not get them. On a topic every subscriber gets all."}</p>
       ${state.error && html`<p class="form-error" role="alert">${state.error}</p>`}
     <//>
     ${(running || view.total > 0) && html`<div class="toolbar">

@@ -3,7 +3,7 @@
  */
 import { api, may } from "../api.js";
 import { spanOf, useHistory } from "../history.js";
-import { AddressLink, QueueLink, QueueState } from "../parts.js";
+import { AddressLink, QueueLink, QueueState, Verdict } from "../parts.js";
 import { usePermissions } from "../permissions.js";
 import { usePoll } from "../poll.js";
 import { deleteQueue, editQueue, pauseQueue, purgeQueue, retryQueue, transferQueue, trimQueue } from "../queue-actions.js";
@@ -38,6 +38,7 @@ export default function QueuePage({ params }) {
   }
   return html`<${Head} queue=${queue} refresh=${poll.refresh} />
     ${poll.error && poll.error.status !== 0 && html`<${ErrorBox} error=${poll.error} what="The queue could not be refreshed" again=${poll.refresh} />`}
+    <${Verdict} of=${queue} />
     <${Figures} queue=${queue} />
     <${Plots} name=${name} queue=${queue} time=${poll.time} />
     <${Consumers} queue=${queue} />

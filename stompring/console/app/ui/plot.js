@@ -122,7 +122,7 @@ function options(element, series, { stacked, height, limit, span, least, steps, 
     legend: { show: false },
     cursor: { sync: { key: "plots" }, drag: { x: false, y: false }, points: { size: 6 } },
     hooks: { setCursor: [(/** @type {uPlot} */ one) => onCursor(one.cursor.left === undefined || one.cursor.left < 0 ? null : (one.cursor.idx ?? null))] },
-    scales: { x: { time: true, range: (_, low, high) => [Math.min(low ?? 0, (high ?? 1) - span / 1000), high ?? 1] }, y: { range: (_, _low, high) => [0, Math.max(least, (high ?? 0) * 1.08)] } },
+    scales: { x: { time: true, range: (plot, low) => timeRange(plot.data[0], low, span) }, y: { range: (_, _low, high) => [0, Math.max(least, (high ?? 0) * 1.08)] } },
     series: [{}, ...lines, ...(limit === null ? [] : [{ label: "limit", stroke: color("--error"), width: 1, dash: [3, 4], points: { show: false } }])],
     bands: stacked ? series.slice(1).map((_, index) => ({ series: /** @type {[number, number]} */ ([index + 2, index + 1]) })) : [],
     axes: [
@@ -130,6 +130,18 @@ function options(element, series, { stacked, height, limit, span, least, steps, 
       { ...axis, size: (_, values) => Math.max(40, 14 + 6.4 * Math.max(0, ...(values ?? []).map((text) => text.length))), space: 34, ...(steps ? { incrs: steps } : {}), values: (_, splits) => splits.map((value) => format(value)) },
     ],
   };
+}
+
+/**
+ * The range of the time axis: it ends at the last point. uPlot would let it end years after a single one.
+ * @param {ArrayLike<number>} seconds
+ * @param {number | null} first
+ * @param {number} span in ms
+ * @returns {[number, number]}
+ */
+function timeRange(seconds, first, span) {
+  const last = seconds[seconds.length - 1] ?? Date.now() / 1000;
+  return [Math.min(first ?? last, last - span / 1000), last];
 }
 
 /** Steps of an axis of durations, in ms. */
