@@ -565,7 +565,7 @@ class BrokerRun:
             service.notify_takeover()
         elif self._taking_over_since is not None:
             log.info("takeover complete after %.1f s", self.reactor.seconds() - self._taking_over_since)
-        log.info("stompring %s is ready", self.configuration.name)
+        log.info("broker %s is ready", self.configuration.name)
 
     def _failed(self, failure: Any) -> None:
         if failure.check(CannotListenError):
