@@ -13,7 +13,7 @@ import { SettingsTable } from "../settings.js";
 import { useRemembered } from "../store.js";
 import { Card, Empty, ErrorBox, Loading, Meter, Polled, Stat, Values } from "../ui/badge.js";
 import { Charted, DepthPlot, RatesPlot, WindowChoice } from "../ui/charts.js";
-import { bytes, count, duration, rate, short } from "../ui/format.js";
+import { amount, bytes, count, duration, rate, short } from "../ui/format.js";
 import { html } from "../ui/html.js";
 import { Menu } from "../ui/menu.js";
 import { DataTable } from "../ui/table.js";
@@ -114,7 +114,7 @@ function Memory({ address }) {
     <${Values} items=${[
       ["When full", policy ?? "–"],
       ["Pages", `${count(address.numberOfPages)}, ${bytes(address.pagesSize)}`],
-      ["Started paging", `${count(address.timesPaged)} times`],
+      ["Started paging", amount(address.timesPaged, "time")],
       ["Duplicates discarded", count(address.duplicateMessageCount)],
       ["Policies", address.policies.join(", ") || "none"],
       ["Dead letters go to", settings.deadLetterAddress ? html`<${AddressLink} name=${settings.deadLetterAddress} />` : "nowhere: dropped"],

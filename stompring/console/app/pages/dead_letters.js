@@ -7,7 +7,7 @@ import { usePermissions } from "../permissions.js";
 import { usePoll } from "../poll.js";
 import { link } from "../router.js";
 import { Badge, Empty, Polled, Stat } from "../ui/badge.js";
-import { ago, count, dateTime } from "../ui/format.js";
+import { ago, amount, count, dateTime } from "../ui/format.js";
 import { html, useState } from "../ui/html.js";
 import { DataTable } from "../ui/table.js";
 
@@ -25,7 +25,7 @@ export default function DeadLetters() {
   const from = (/** @type {any} */ group) => group.originQueue ?? group.originAddress ?? "unknown";
   const remove = (/** @type {any} */ group) =>
     operate({
-      title: `Delete ${count(group.count)} messages`,
+      title: `Delete ${amount(group.count, "message")}`,
       text: html`<p>All messages in <span class="name">${group.queue}</span> that came from <span class="name">${from(group)}</span>${group.reason ? ` (${group.reason})` : ""}. They cannot be restored.</p>`,
       queue: group.queue,
       operation: "remove",
@@ -35,7 +35,7 @@ export default function DeadLetters() {
       onDone: poll.refresh,
     });
   const move = (/** @type {any} */ group) =>
-    operate({ title: `Move ${count(group.count)} messages`, queue: group.queue, operation: "move", selection: { filter: group.filter }, action: "Move", onDone: poll.refresh });
+    operate({ title: `Move ${amount(group.count, "message")}`, queue: group.queue, operation: "move", selection: { filter: group.filter }, action: "Move", onDone: poll.refresh });
   const columns = [
     { key: "origin", label: "Came from", sort: true, value: from, render: (/** @type {any} */ group) => html`${group.originQueue ? html`<a class="name" href=${link("queues", group.originQueue)}>${group.originQueue}</a>` : html`<span class="name">${group.originAddress ?? "unknown"}</span>`}
       ${group.originQueue && group.originAddress && group.originAddress !== group.originQueue ? html`<span class="muted"> of address <span class="name">${group.originAddress}</span></span>` : ""}` },

@@ -78,7 +78,7 @@ function Figures({ broker, resolution }) {
       <${Stat} label="In" value=${rate(last("added"))} />
       <${Stat} label="Delivered" value=${rate(last("delivered"))} />
       <${Stat} label="Acknowledged" value=${rate(last("acknowledged"))} />
-      <${Stat} label="Delivering" value=${short(last("deliveringCount"))} note=${broker.exhaustedConsumers ? `${count(broker.exhaustedConsumers)} consumers without credit` : "not settled"} />
+      <${Stat} label="Delivering" value=${short(last("deliveringCount"))} note=${broker.exhaustedConsumers ? `${amount(broker.exhaustedConsumers, "consumer")} without credit` : "not settled"} />
       <${Stat} label="Connections" value=${count(broker.connectionCount)} note=${broker.slowConnections ? `${count(broker.slowConnections)} slow` : `${short(broker.totalConnectionCount)} so far`}
         tone=${broker.slowConnections ? "warning" : "neutral"} href="#/connections" />
       <${Stat} label="Queues" value=${count(broker.queueCount)} note=${`${count(broker.addressCount)} addresses`} href="#/queues" />
