@@ -8,16 +8,17 @@ remembers the latest ids sent to it. Messages of the broker itself are not check
 Page mode: a full address writes new messages to pages, until all of its pages are consumed (Artemis, "Paging").
 
 While an address pages, each new message is written once for all of its queues. A queue that keeps up is still served
-from memory: a ready consumer gets a non-durable message directly, and a written message at once if no message on disk
-precedes it.
+from memory: a ready consumer gets a non-durable message without a write, and other messages right after their write, if
+no message on disk precedes them.
 
 Retroactive addresses: an address retains its last messages for queues that are created later (Artemis, "Retroactive
 Addresses").
 
 An address with ``retroactive-message-count`` has an internal address with two rings: one for messages of multicast
-queues, one for messages of anycast queues. A copy of each message enters them, written in one transaction with it. A
-new queue gets copies of the messages in the ring of its routing type, in the order of their sends; the ring keeps its
-messages. Names of internal addresses and queues are those of Artemis; clients cannot use them.
+queues, one for messages of anycast queues. A copy of each message enters the ring of its routing type, or both rings if
+it has none. The store writes message and copy in one transaction. A new queue gets copies of the messages in the ring
+of its routing type, in the order of their sends; the ring keeps its messages. Names of internal addresses and queues
+are those of Artemis; clients cannot use them.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ log = logging.getLogger(__name__)
 
 
 class Copier:
-    """Base of the diverts of an address, which are implemented in `publish`."""
+    """Base class of `BoundDivert` in `publish`: a divert that copies the messages of one address."""
 
     def stop(self) -> None:
         """Stop copying: the divert no longer applies to the address, or the address is deleted."""
@@ -125,7 +126,7 @@ class RetroactiveMessages:
 
     @property
     def count(self) -> int:
-        """Retained messages; one without a routing type is in both rings and counts once."""
+        """Number of retained messages. A message without a routing type is in both rings, and counts once."""
         return self.internal.memory_limit.messages
 
     def resize(self, count: int) -> None:
@@ -139,7 +140,7 @@ class RetroactiveMessages:
                 self._broker.background.run(queue.trim(), queue)
 
     def add(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
-        """Retain a copy of a message, which becomes due at ``due`` (epoch ms) if that is given."""
+        """Retain a copy of a message. The copy is scheduled for ``due`` (epoch ms) unless that is 0."""
         wanted = message.traits.routing_type
         shared = self._shared_traits(message.traits)
         traits = shared.with_block(shared.block + b"_AMQ_ORIG_MESSAGE_ID:%d\n" % message.number)
@@ -153,11 +154,11 @@ class RetroactiveMessages:
                     queue.enqueue(copy)
 
     def _shared_traits(self, traits: Traits) -> Traits:
-        """Return the traits of copies without their message id."""
+        """Return the traits that all copies of messages with these traits share: all except the id of the message."""
         cached = self._cached
         if cached is None or cached[0] is not traits:
             block = traits.block
-            # do not change the origin in a copy of a copy: the first origin tells receivers more
+            # a message that is a copy itself keeps its origin: receivers want to know the first one
             if b"\n_AMQ_ORIG_ADDRESS:" not in block:
                 address = (b"_AMQ_ORIG_ADDRESS", self._address.name.encode())
                 block += header_lines((address, (b"_AMQ_ORIG_REASON", RETROACTIVE.encode())))
@@ -175,15 +176,15 @@ PRINTED_CHARACTERS = 80
 
 
 class DuplicateIds:
-    """The latest ids of one address, at most ``size``. An id is *persisted* if the store has it, too. ``forgotten``
-    counts the persisted ids that were dropped: the store then drops as many of its oldest ids.
+    """The latest duplicate ids of one address, at most ``size``. An id is *persisted* if the store has it, too.
+    ``forgotten`` counts the persisted ids that were dropped here: the store then drops as many of its oldest ids.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.forgotten = 0
         self.next_log = 0  # earliest time of the next log line (ms of the steady clock)
-        self._known: dict[bytes, bool] = {}  # whether each id is persisted, the oldest id first
+        self._known: dict[bytes, bool] = {}  # by id, the oldest first: whether the id is persisted
         self._order: deque[bytes] = deque()
 
     def __contains__(self, identifier: bytes) -> bool:
@@ -220,7 +221,7 @@ class DuplicateIds:
         return count
 
     def restore(self, identifiers: Iterable[bytes]) -> None:
-        """Add the persisted ids, the oldest first, distinct, and at most ``size``."""
+        """Add the ids that the store has. The caller passes at most ``size`` distinct ids, the oldest first."""
         self._order.extend(identifiers)
         self._known.update(dict.fromkeys(self._order, True))
 
@@ -230,7 +231,7 @@ class DuplicateIds:
 
 
 def cache_size(address: Address) -> int:
-    """Return the ``id-cache-size`` of an address, by default that of ``<core>``. 0: no detection."""
+    """Return the ``id-cache-size`` of an address, by default that of ``<core>``. 0: duplicates are not detected."""
     size = address.settings.id_cache_size
     return address.broker.configuration.id_cache_size if size is None else size
 
@@ -241,13 +242,13 @@ def is_known(address: Address, identifier: bytes) -> bool:
 
 
 def is_persisted(address: Address, durable: bool) -> bool:
-    """Return whether the id of a message is stored, in one transaction with the message."""
+    """Return whether the store gets the duplicate id of a message (in one transaction with it)."""
     return durable and address.broker.configuration.persist_id_cache
 
 
 def add_id(address: Address, identifier: bytes, *, persisted: bool) -> None:
     """Add the id of a routed message, and store it if ``persisted``."""
-    if address.deleted:  # routing the message has deleted the address, and its ids
+    if address.deleted:  # the address was deleted while the message was routed
         return
     known = address.duplicates
     if known is None:
@@ -306,7 +307,7 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 class AnycastGroup:
     """The anycast queues of one address. Each message goes to one of them, round robin."""
 
-    owner: Address  # has the round-robin index, because groups are built again when queues change
+    owner: Address  # has the round-robin index, which remains when a change of queues creates a new group
     queues: list[Queue]
 
     def choose(self, message: Message) -> Queue | None:
@@ -388,19 +389,20 @@ class Address(AddressBase):
         self.configured = False
         self.deleted = False
         self.paused = False
-        self.temporary = False  # whether the end of its connection deletes the address, and nothing else does
+        self.temporary = False  # whether only the end of its connection deletes the address
         self.used = False  # whether a queue was ever created on the address
         self.wildcard = False  # whether the queues of the address receive messages of matching addresses
         self.routed_messages = 0
         self.unrouted_messages = 0
         self.dropped_messages = 0
         self.duplicate_messages = 0
-        self.duplicates: DuplicateIds | None = None  # None until a message has an id
+        self.duplicates: DuplicateIds | None = None  # None until a message with a duplicate id arrives
         self.blocked_producers = 0
         self.history: History | None = None  # None if the address is not sampled
         self.turn = 0  # round-robin index of the anycast queues
-        self.stamp = 0  # incremented with each change of queues or permissions: outdates plans of SENDs
-        self.generation = -1  # `AddressServices.generation` of the bindings
+        # incremented with each change of queues or permissions, which invalidates plans of SENDs
+        self.stamp = 0
+        self.generation = -1  # `AddressServices.generation` when the bindings were collected; -1: no bindings
         self._logged_full = False
         # whether the address was full or in page mode: `release` then checks whether it still is
         self._watching = False
@@ -417,7 +419,7 @@ class Address(AddressBase):
         self.memory_limit.set_limits(settings.max_size_bytes, settings.max_size_messages)
         broker = self.broker
         self.hooks = broker.notifications.observe(self, broker.policies.hooks_for(self))
-        self.stamp += 1  # plans of SENDs contain the hooks, so they are outdated now
+        self.stamp += 1  # invalidates the plans of SENDs, which contain the former hooks
         for queue in self.queues.values():
             queue.update_hooks(self.hooks)
             broker.watch(queue)
@@ -427,8 +429,8 @@ class Address(AddressBase):
     # ---- memory
 
     def occupy(self, size: int, messages: int = 1) -> None:
-        """Add ``size`` bytes and ``messages`` messages that entered a queue. ``messages`` is 0 if a message that is
-        counted already entered one more queue.
+        """Count ``size`` bytes and ``messages`` messages that entered a queue. ``messages`` is 0 if the message was
+        already counted when it entered another queue.
         """
         limit, memory = self.memory_limit, self.memory
         limit.bytes += size
@@ -465,7 +467,7 @@ class Address(AddressBase):
 
     @property
     def full(self) -> MemoryLimit | None:
-        """The limit that is reached: of the address, else of the broker. None if neither is full."""
+        """The memory limit that is full: that of the address, else that of the broker; None if neither is full."""
         if self.memory_limit.full:
             return self.memory_limit
         return self.memory if self.memory.full else None
@@ -478,7 +480,7 @@ class Address(AddressBase):
         limit.unbounded = paging and self.policy is FullPolicy.PAGE and self.settings.page_full_policy is None
 
     def begin_paging(self, pages: Pages) -> None:
-        """Write new messages to pages until these are empty and the address is not full."""
+        """Write new messages to ``pages``, until these have no unsettled message and the address is not full."""
         self.pages = pages
         self.update_slow_path()
         self._watching = True
@@ -489,7 +491,7 @@ class Address(AddressBase):
         self.update_slow_path()
 
     def set_retroactive(self, messages: RetroactiveMessages | None) -> None:
-        """Start or stop (None) retaining the last messages."""
+        """Start to retain the last messages of the address in ``messages``; None: stop."""
         self.retroactive = messages
         self.update_slow_path()
 
@@ -506,17 +508,19 @@ class Address(AddressBase):
 
     @property
     def policy(self) -> FullPolicy | None:
-        """The full policy of the address; None: an address policy decides for each message (`Hooks.full`)."""
+        """The address-full-policy. None: a policy plugin decides about each message (`Hooks.full`)."""
         return self.without_store(self.hooks.answer)
 
     def without_store(self, answer: FullPolicy | None) -> FullPolicy | None:
-        """Return the policy, but BLOCK for PAGE in a broker without a store."""
+        """Return ``answer``, or BLOCK if it is PAGE and the broker has no store."""
         if answer is FullPolicy.PAGE and self.broker.paging is None:
             return FullPolicy.BLOCK
         return answer
 
     def block(self, limit: MemoryLimit | None) -> None:
-        """Count a producer that waits for ``limit`` (None: for a policy). Logged once until the address is not full."""
+        """Count a producer that waits until ``limit`` is not full (None: for pages or a policy). A full address is
+        logged once until it is not full.
+        """
         self.blocked_producers += 1
         if limit in (self.memory_limit, self.memory):  # the store and the disk monitor log their own limits
             self.log_full("producers are blocked")
@@ -566,7 +570,8 @@ class Address(AddressBase):
         self.generation = -1
         self._anycast: list[AnycastGroup] = []
         self._multicast: list[Queue] = []
-        self.reaches_all: list[Queue] | None = None  # the queues of every message; None: they differ
+        #: queues that every message reaches; None: messages may reach different queues
+        self.reaches_all: list[Queue] | None = None
         self.not_for_all = ANYCAST  # messages with this routing type do not use ``reaches_all``
 
     def rebind(self) -> None:
@@ -587,7 +592,9 @@ class Address(AddressBase):
         self.reaches_all = reached if alike and all(queue.accepts is None for queue in reached) else None
 
     def growth(self, count: int) -> int:
-        """Return by how many messages at most ``count`` sends grow the address: full rings evict as many as enter."""
+        """Return the maximum number of messages by which ``count`` sends grow the address. A full ring does not grow:
+        it evicts a message for each new one.
+        """
         if self.generation != self.broker.generation:
             self.rebind()
         queues = {*self._multicast, *(queue for group in self._anycast for queue in group.queues)}
@@ -618,7 +625,7 @@ class Address(AddressBase):
         return chosen
 
     def count_routed(self, reached: int) -> int:
-        """Update routedMessageCount and unRoutedMessageCount. Return ``reached``."""
+        """Count a message that reached this number of queues: as routed, or as unrouted if 0. Return ``reached``."""
         if reached:
             self.routed_messages += 1
         else:
@@ -680,7 +687,7 @@ def resume_paging(address: Address, pages: Pages) -> None:
     areas.adopt(pages)
     for queue in map(as_queue, list(pages.cursors)):
         if queue.attributes.ring_counts_paged:
-            sum(queue.trim())  # requeued deliveries may exceed the ring together with later messages
+            sum(queue.trim())  # the ring may be too large now: it also has messages that were in delivery
 
 
 def leave_if_empty(of: AddressBase) -> None:
@@ -706,7 +713,7 @@ def leave(address: Address) -> None:
 def distribute(
     address: Address, pages: Pages, message: Message, queues: Sequence[Queue], due: Due = 0
 ) -> None:
-    """Route a message of a paging address to its queues, directly or through a page; at ``due`` if given."""
+    """Route a message of a paging address to its queues, directly or through a page. ``due``: epoch ms, 0 for now."""
     traits, broker = message.traits, address.broker
     areas = broker.areas
     assert areas is not None
@@ -777,7 +784,7 @@ def _page(areas: PagedQueues, pages: Pages, message: Message, members: Sequence[
 
 
 def as_address(address: AddressBase) -> Address:
-    """Return an address with its full type: messages and pages have only its base type `AddressBase`."""
+    """Return an address as an `Address`: messages and pages refer to it as an `AddressBase`."""
     assert isinstance(address, Address)
     return address
 
@@ -853,7 +860,7 @@ class PagedQueues(Protocol):
         """Return the cursor of a queue in ``pages``. Creates the paged queue if the queue has none."""
 
     def paged(self, pages: Pages, position: Position, expires: int, due: int) -> None:
-        """Expire a paged message, or make it due, at these times (epoch ms, 0 for none)."""
+        """Set timers to expire a paged message at ``expires``, and to make it due at ``due`` (epoch ms, 0: never)."""
 
     def adopt(self, pages: Pages) -> None:
         """Serve the queues of pages that were recovered, and watch the expiry and due times of their messages."""
@@ -880,16 +887,16 @@ class Policies(Protocol):
         """Return the names of the policies of an address, without built-in policies, in the order of their calls."""
 
     def hooks_for(self, address: Address) -> Hooks:
-        """Return the hooks of an address for its settings."""
+        """Return the hooks of the policies in the settings of an address."""
 
     def evicted(self, queue: Queue) -> Listener | None:
-        """Return the listener for evictions of a ring, None without one."""
+        """Return the listener of policies for messages that a ring evicts, None if no policy has one."""
 
     def view_of(self, queue: Queue) -> Any:
         """Return the view of a queue for ``Hooks.overflow``."""
 
     def transformer(self, use: PolicyUse, address: Address) -> Transformer:
-        """Return a policy as the transformer of copies of an address."""
+        """Return a transformer that calls a policy for each copy of a message of the address."""
 
     def stop(self) -> None:
         """Stop all policies and cancel their timers."""
@@ -912,12 +919,12 @@ class AddressServices(QueueServices):
         store: Store,
         pageable_addresses: Callable[[], Collection[Address]],
     ) -> None:
-        """``pageable_addresses`` returns the addresses that may page when the broker is full: the largest first."""
+        """``pageable_addresses`` returns the addresses that may page when the memory of the broker is full."""
         super().__init__(reactor, now, store)
         self.configuration = configuration
         self.policies = policies
         self.store = store
-        self.paging: Paging | None = None  # with ``areas`` set by a store; None: no paging
+        self.paging: Paging | None = None  # a store sets this and ``areas``; None: the broker cannot page
         self.areas: PagedQueues | None = None
         self.memory = GlobalMemoryLimit(
             configuration.global_max_size, configuration.global_max_messages, pageable_addresses

@@ -37,21 +37,23 @@ STABLE = 1000
 
 DUPLICATE_ID = b"_AMQ_DUPL_ID"
 
-#: Headers of a stored message about its routing in this broker, which are not forwarded.
+#: Headers of a stored message that state its routing in this broker. They are not forwarded.
 ROUTING_HEADERS = frozenset({b"destination-type", b"_AMQ_ROUTING_TYPE"})
 
 
 class RemoteConnection(Protocol):
-    """A connection that is opening or open. It reports to its worker until `close`, never from within these methods."""
+    """A connection that is opening or open. It reports events to its worker until `close` is called, but never while
+    one of these methods runs.
+    """
 
     def write(self, data: bytes) -> None:
         """Send frames."""
 
     def close(self) -> None:
-        """Send the written frames, and a DISCONNECT after a CONNECTED, and close."""
+        """Send all written frames, then DISCONNECT if CONNECTED was received, and close the connection."""
 
 
-#: Starts to open a connection to a connector for a worker.
+#: Starts to open a connection for a worker, to the remote broker that the connector names.
 Connect = Callable[["BridgeWorker", Connector], RemoteConnection]
 
 
@@ -70,7 +72,7 @@ class ForwardEncoder:
     """Encodes messages of a queue as SEND frames for one remote broker."""
 
     def __init__(self, bridge: Bridge, queue: Queue, version: bytes, server: str) -> None:
-        """``version``: of STOMP. ``server``: the header of CONNECTED."""
+        """``version``: version of STOMP on the connection. ``server``: header ``server`` of CONNECTED."""
         configuration = bridge.configuration
         self._id_prefix: bytes | None = None
         kind = configuration.routing_type
@@ -83,10 +85,11 @@ class ForwardEncoder:
         self._forwarding_address = configuration.forwarding_address
         self._transformer_configuration = configuration.transformer
         self._transformers: dict[str, Transformer | None] = {}  # transformers by address
-        self._relative_expiry = server.startswith("RabbitMQ")  # RabbitMQ: a TTL in the header `expiration`
+        # RabbitMQ expects a TTL in the header `expiration`
+        self._relative_expiry = server.startswith("RabbitMQ")
 
     def frame(self, message: Message) -> bytes | None:
-        """Return the SEND frame, whose receipt is the message number. None if the transformer drops the message."""
+        """Return a message as a SEND frame with its number as receipt id. None if the transformer drops the message."""
         _, length, _, _, stored = message.tail[: message.body_at - 1].split(b"\n", 4)
         expires = message.expires
         if self._transformer_configuration is not None:
@@ -193,8 +196,9 @@ class BridgeWorker:
         self._writable = True
         self._probes = 0  # number of messages to send one by one, because one of them was rejected
         self._was_connected = False
-        self._failures = 0  # failures since a connection worked, for the delay
-        self._attempts = 0  # attempts since the last connection, for the limits
+        self._failures = 0  # number of failures since a connection worked; the retry delay grows with it
+        # number of attempts since the last connection; compared with the limits of attempts
+        self._attempts = 0
         self._connected_at = 0  # ms of the steady clock
         self._timer: Timer | None = None
         self._on_stopped: Call | None = None
@@ -341,10 +345,11 @@ class BridgeWorker:
             self._stopped()
 
     def on_error(self, receipt: bytes | None, text: str) -> None:
-        """Handle an ERROR of the remote broker, which then closes; ``receipt`` is that of the rejected frame.
+        """Handle an ERROR of the remote broker, which then closes the connection. ``receipt``: receipt id of the
+        rejected frame, if the ERROR names it.
 
-        Without ``receipt``, and with several messages in flight, the worker sends these again one by one to find the
-        rejected one.
+        If the ERROR names none and several messages are in flight, the worker sends these again one by one, to find
+        the rejected message.
         """
         if self._consumer is None:
             self.on_closed(f"ERROR: {text}")
@@ -462,7 +467,7 @@ class BridgeWorker:
             self._connection.write(b"".join(out))
 
     def update(self) -> None:
-        """Apply `Bridge.paused`."""
+        """Pause or resume consumption, as `Bridge.paused` requires now."""
         self._pause()
         self._resume()
 
@@ -490,7 +495,7 @@ class BridgeWorker:
 
 
 def has_dead_letters(queue: Queue) -> bool:
-    """Return whether a dead letter of a queue would enter a queue."""
+    """Return whether a dead letter of ``queue`` would enter a queue of its dead-letter-address."""
     settings = queue.address.settings
     name = settings.dead_letter_address
     if name is None or name == queue.address.name:
@@ -515,7 +520,7 @@ class Bridge:
         self.bytes_forwarded = 0
         self.messages_discarded = 0  # dropped by the transformer
         self.errors = 0  # ERROR frames of the remote broker
-        self.connections = 0  # working connections so far
+        self.connections = 0  # number of connections that have worked
         self._stopping = 0  # number of workers that are stopping
         self._start_again = False
         self.broker = broker
@@ -571,7 +576,7 @@ class Bridge:
     # ---- management
 
     def start(self) -> bool:
-        """Start forwarding, after the end of a stop in progress. Return False if it was started already."""
+        """Start forwarding: now, or when a stop in progress has ended. Return False if it was started already."""
         if self._stopping:
             again, self._start_again = not self._start_again, True
             return again
@@ -675,7 +680,7 @@ class Bridge:
         return {"bridge": self.name, "queue": self.configuration.queue_name}
 
 
-#: States of workers in the order of precedence for the state of a bridge.
+#: States of workers, highest precedence first. The first that any worker is in is the state of the bridge.
 _STATES = (
     BridgeState.CONNECTED,
     BridgeState.CONNECTING,

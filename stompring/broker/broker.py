@@ -26,7 +26,7 @@ class Broker(Services):
         store: Store | None = None,
         now: Seconds | None = None,
     ) -> None:
-        """``now``: steady clock in seconds for time slices, given if the reactor's clock can jump."""
+        """``now``: steady clock in seconds for time slices; needed if the reactor's clock can jump."""
         super().__init__(configuration, reactor, policies, store or NoStorage(), now)
         self.started_at = self.clock.now
         self.begun = self.clock.steady.now  # ms of the steady clock, for the uptime

@@ -1,7 +1,7 @@
 """Clocks of the broker, background work in time slices, and recurrence of scheduled messages.
 
-Clocks: one reading for each read of a socket, the reactor's ``callLater``, and the local time zone. The *wall clock* is
-for people, headers and files; it jumps when it is set. The *steady clock* is for intervals; it never jumps.
+Clocks: the time, which is read once for each read of a socket, timers, and the local time zone. The *wall clock* is for
+people, headers and files; it jumps when it is set. The *steady clock* is for intervals; it never jumps.
 
 Background work: long work on many messages, in time slices of the reactor. The broker serves all connections between
 two slices. A job is an iterator: each step handles about one message, and leaves a consistent state. A short job ends
@@ -35,7 +35,7 @@ Seconds = Callable[[], float]
 
 
 class Timer(Protocol):
-    """What ``callLater`` returns (Twisted's IDelayedCall)."""
+    """The result of ``callLater``: a call that can be cancelled (Twisted's IDelayedCall)."""
 
     def cancel(self) -> None: ...
     def active(self) -> bool: ...
@@ -73,8 +73,9 @@ NOTICED = 1000
 
 @mypyc_attr(native_class=False)
 class FromNow(int):
-    """A due time (epoch ms) from a delay. The message is due after the delay, even if the wall clock is set. ``steady``
-    is the due time on the steady clock. The int is the one on the wall clock, and wrong if that is set later.
+    """A due time that was computed from a delay: the message is due after the delay, even if the wall clock is set
+    meanwhile. ``steady`` is the due time on the steady clock (ms). The int value is the due time on the wall clock
+    (epoch ms); it becomes wrong if the wall clock is set.
     """
 
     steady: int
@@ -167,10 +168,10 @@ log = logging.getLogger(__name__)
 #: Time slice of background jobs, in seconds. The reactor serves all connections between two slices.
 SLICE = 0.001
 
-#: Number of steps in one iteration of the reactor that run without reading the clock.
+#: Number of steps that run in each iteration of the reactor before the clock is read.
 LEAST = 4
 
-#: Number of steps of one key before the next key.
+#: Number of steps of jobs with one key that run before jobs with the next key.
 STEPS = 16
 
 #: Number of objects that `Background.discard` frees in one step.
@@ -186,7 +187,8 @@ class Background:
         self.now = now
         self.least = LEAST
         self._clock = clock
-        self._lines: OrderedDict[object, deque[Job]] = OrderedDict()  # by key; the key to run next is first
+        # jobs by key; the key to run next is first
+        self._lines: OrderedDict[object, deque[Job]] = OrderedDict()
         self._called = False
         self._steps = 0  # number of steps in this iteration of the reactor that did not read the clock
         self._end = 0.0
@@ -220,7 +222,7 @@ class Background:
         self.run(_then(call), key)
 
     def discard(self, things: list[Any]) -> None:
-        """Free many objects in time slices. Empties ``things``, which must have the last references to them."""
+        """Free many objects in time slices. Empties ``things``, which must have the only references to the objects."""
         self.run(_let_go(things))
 
     def abandon(self) -> None:
@@ -249,7 +251,7 @@ class Background:
             self._steps += 1
             if self._steps == self.least:
                 self._end = self.now() + SLICE
-                self._call()  # the call resets the count in the next iteration
+                self._call()  # schedules a call in the next iteration, which sets ``_steps`` to 0
             return True
         return self.now() < self._end
 
@@ -299,20 +301,21 @@ def _let_go(things: list[Any]) -> Job:
         yield None
 
 
-#: Shortest and longest time slice per iteration of the reactor, in seconds: for backlogs, shared by all queues.
+#: Shortest and longest time slice for the delivery of backlogs in one iteration of the reactor, in seconds. All queues
+#: share the slice.
 DELIVERY_SLICE, LONGEST_DELIVERY_SLICE = 0.0005, 0.005
 
-#: Shortest time slice per iteration of the reactor, in seconds: for long frames, shared by all connections.
+#: Shortest time slice for long frames in one iteration of the reactor, in seconds. All connections share the slice.
 FRAME_SLICE = 0.001
 
-#: Part of the reactor's time that a slice may take: of the time of all other work since the previous slice.
+#: Length of a slice, as a part of the time that all other work has taken since the previous slice.
 DELIVERY_SHARE = 0.1
 
-#: Deliveries of one queue between two readings of the clock; a shorter backlog is always delivered at once.
+#: Number of deliveries of one queue between two readings of the clock. A shorter backlog is delivered without a pause.
 DELIVERIES = 16
 
-#: Deliveries of one call while a queue waits for its next slice. If each call adds a message, the backlog still
-#: shrinks.
+#: Number of deliveries that each call may make while its queue waits for the next slice. It is above 1, so that the
+#: backlog shrinks even if each call adds a message.
 DELIVERIES_BETWEEN = 2
 
 
@@ -380,7 +383,7 @@ class Slices:
 
 FOREVER = -1
 
-#: Maximum length of a cron expression in characters; all minutes of an hour by number are 170.
+#: Maximum length of a cron expression in characters. The list of all minutes of an hour has 169.
 LONGEST_CRON = 1000
 
 
@@ -406,7 +409,8 @@ class Recurrence:
                 if not self.cron.isascii():  # `str.split` would accept blanks of other scripts
                     raise CronSimError("Not ASCII")
                 if len(self.cron.split()) != 5:
-                    raise CronSimError("Wrong number of fields")  # the library would accept six, with seconds
+                    # the library would accept a sixth field, for seconds
+                    raise CronSimError("Wrong number of fields")
                 CronSim(self.cron, datetime.now())
             except CronSimError as fault:
                 raise Refused(
@@ -427,7 +431,9 @@ class Recurrence:
 
     @property
     def series(self) -> Recurrence | None:
-        """The series that one cron time starts; None without ``cron``, or if it is a single message without delay."""
+        """The series that one cron time starts. None: there is no ``cron``, or each cron time has only one message,
+        without delay.
+        """
         if self.cron is None or (self.delay <= 0 and self.repeat == 0):
             return None
         return Recurrence(self.period, self.repeat)
@@ -457,7 +463,7 @@ class Schedule:
         self.recurrence = recurrence
 
     def due_at(self, clock: Clock) -> Due:
-        """Return the due time of a message sent now, 0 for at once. A time has precedence over a delay."""
+        """Return the due time of a message sent now, 0 for no delay. A time has precedence over a delay."""
         recurrence = self.recurrence
         if self.due:
             return self.due

@@ -64,7 +64,8 @@ SHOWN = 200
 #: Bytes of a subscription to a topic, with its queue (``benchmarks/micro/sizes.py``).
 SUBSCRIPTION_SIZE = 3 * 1024
 
-#: Bytes of a compiled selector: a fixed part, and a part for each character. Many short terms need 34 per character.
+#: Bytes of a compiled selector: a fixed part, and a part for each character. Measured: 34 bytes for each character of
+#: a selector with many short terms.
 SELECTOR_SIZE, SELECTOR_FACTOR = 2 * 1024, 40
 
 
@@ -266,7 +267,8 @@ class AutoCreate:
     def anycast_queue(self, name: str) -> Queue | None:
         """Return the anycast queue for a subscriber to address ``name``, None if the address has none.
 
-        Among several it is the queue of that name, else the one with the fewest consumers.
+        If the address has several, it is the queue with the name of the address, else the one with the fewest
+        consumers.
         """
         address = self._directory.addresses.get(name)
         if address is None:
@@ -374,7 +376,8 @@ class AutoCreate:
 #: Artemis scans its addresses (address-queue-scan-period).
 UNUSED_AFTER = 30_000
 
-#: Number of unread addresses checked per reactor iteration, and per new one: clients cannot create them faster.
+#: Number of unread addresses that one timer call checks, and number that the creation of an unread address checks. The
+#: second is above 1, so that checks are faster than creations.
 CHECKED_AT_ONCE, CHECKED_PER_CREATION = 100, 2
 
 
@@ -387,18 +390,18 @@ class AutoDelete:
         self._broker = broker
         self._directory = broker.directory
         self._timers: dict[Queue | Address, Timer] = {}
-        # by name of an address without a queue so far: messages sent to it up to the last check
+        # number of messages sent up to the last check, by name of an address that never had a queue
         self._unread: dict[str, int] = {}
         self._checks: list[tuple[int, str]] = []  # heap of check times (ms of the steady clock) and names
 
     def consider(self, queue: Queue) -> None:
-        """Delete a queue that lost a consumer or message if it is unused, at once or after its delay."""
+        """Delete a queue if it is unused, immediately or after its delay. Called when it lost a consumer or message."""
         if self._is_unused(queue):
             delay = 0 if queue.attributes.temporary else queue.address.settings.auto_delete_queues_delay
             self._delete_after(delay, queue)
 
     def consider_address(self, address: Address) -> None:
-        """Delete an address that lost a queue if it is unused, at once or after its delay."""
+        """Delete an address if it is unused, immediately or after its delay. Called when it lost a queue."""
         if self._is_unused_address(address):
             self._delete_after(address.settings.auto_delete_addresses_delay, address)
 
@@ -495,7 +498,7 @@ class AutoDelete:
             sent, address = self._unread.pop(name), self._directory.addresses.get(name)
             if address is None or not self._never_read(address):
                 continue
-            # these messages are in queues of wildcard addresses, but count for the memory limits of this address
+            # the address is in use if its memory limit counts messages, which are in queues of wildcard addresses
             if (
                 self._broker.retroactive.keeps(address)
                 or address.sent_messages != sent
@@ -520,9 +523,9 @@ class WildcardAddresses:
 
     ``#`` stands for zero or more words, also in the middle; ``*`` for exactly one. Only a whole word is a wildcard.
 
-    ``visited`` counts the nodes that `matching` has entered since the start. One call enters each node at most once.
-    Above the first wildcard of an address a name leads to one node per word. A call may enter all nodes below a
-    wildcard; ``words_after`` is their number, so that a call enters at most ``words_after`` nodes and three per word.
+    ``visited`` counts the nodes that `matching` has entered since the start. One call enters each node at most once. A
+    call may enter all nodes below the wildcards; their number is ``words_after``. Elsewhere a name leads to one node
+    for each of its words. So a call enters at most ``words_after`` nodes and three for each word.
     """
 
     def __init__(self, syntax: WildcardSyntax) -> None:
@@ -602,7 +605,8 @@ class WildcardAddresses:
                 continue
             child = children.get(any_words)
             if child is not None:
-                waiting.append((child, everywhere & -(at & -at)))  # for ``#``: from the first position on
+                # ``#``: all positions from the first one on
+                waiting.append((child, everywhere & -(at & -at)))
             at &= ~end
             if not at:
                 continue
@@ -1034,11 +1038,13 @@ class RetroactiveAddresses:
         return [addresses[each] for each in self._by_name if pattern.matches(each)]
 
     def _copy(self, queue: Queue, kept: list[tuple[int, Address, Message]]) -> Iterator[None]:
-        """Copy in time slices. The copies precede messages sent meanwhile, as their numbers are allocated first."""
+        """Copy messages to a queue in time slices. The copies precede messages that are sent meanwhile, because the
+        numbers of the copies are allocated first.
+        """
         broker = self._broker
         numbers = [broker.next_message_number() for _ in kept]
         present = queue.messages_added
-        broker.write_gathered()  # earlier messages are not part of this transaction
+        broker.write_gathered()  # gathered messages are not part of this transaction
         with broker.together():
             for number, (_, address, message) in zip(numbers, kept, strict=True):
                 if queue.deleted:
@@ -1057,7 +1063,7 @@ class RetroactiveAddresses:
 
 
 def services_of(owner: Queue | Address) -> Services:
-    """Return the broker of a queue or an address with the type `Services`: they have only its base type."""
+    """Return the broker of a queue or an address as `Services`: their attribute ``broker`` has only a base type."""
     broker = owner.broker
     assert isinstance(broker, Services)
     return broker
@@ -1077,8 +1083,9 @@ class Services(AddressServices):
         now: Seconds | None,
     ) -> None:
         super().__init__(configuration, reactor, now, policies, store, self._pageable_addresses)
-        self.transaction_bytes = ByteQuota(configuration.global_max_transaction_size)  # of all clients
-        self.copying_to: list[str] = []  # addresses of the copies in progress, each caused by the one before
+        # quota of bytes in the open transactions of all clients
+        self.transaction_bytes = ByteQuota(configuration.global_max_transaction_size)
+        self.copying_to: list[str] = []  # addresses of the copies in progress; each copy causes the next
         self.directory = Directory(self)
         self.retroactive = RetroactiveAddresses(self)
         self.auto_create = AutoCreate(self)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-#: Seconds of a point, and the number of points, of each resolution: the finest first.
+#: Seconds of a point, and number of points, for each resolution; the finest resolution is first.
 Resolutions = tuple[tuple[int, int], ...]
 
-#: 5 minutes, an hour, a day.
+#: Points of 1 second for 5 minutes, of 10 seconds for an hour, of 60 seconds for a day.
 RESOLUTIONS: Resolutions = ((1, 300), (10, 360), (60, 1440))
 
 #: Minimum number of points of each resolution when `MAX_MEMORY` is used up.
@@ -56,19 +56,22 @@ def unpack(code: int) -> int:
 class HistoryMemory:
     """State that all histories share: the time, the used memory, and the limits of points.
 
-    ``second``: earlier seconds are complete. ``sampling``: seconds before it are sampled, or the running sample covers
-    them. ``limits``: maximum number of points by resolution.
+    ``second``: first second that is not complete. ``sampling``: first second that neither an earlier sample nor the
+    sample in progress covers. ``limits``: maximum number of points by resolution.
     """
 
     def __init__(self, resolutions: Resolutions = RESOLUTIONS) -> None:
-        self.used = 0  # bytes: exact after `review`; existing columns that grow later are not counted
+        # bytes, exact after `review`: until the next call, growth of existing columns is not counted
+        self.used = 0
         self.resolutions = resolutions
         self.second = self.sampling = 0
         self.max_bytes = MAX_MEMORY
         self.limits = [points for _, points in resolutions]
 
     def review(self, used: int) -> None:
-        """Adapt the limits to the memory in use (bytes): short memory first lowers the limit of the coarsest points."""
+        """Adapt the limits to ``used`` bytes of memory. If these are too many, lower one limit: first that of the
+        coarsest points.
+        """
         self.used = used
         limits = self.limits
         if used > self.max_bytes:
@@ -111,7 +114,7 @@ class Series:
         return created
 
     def append_idle(self, count: int, gauges: Sequence[int], limit: int) -> None:
-        """Add ``count`` points without growth of a counter, at most ``limit``. ``gauges``: values of the gauges."""
+        """Add ``count`` points, at most ``limit``, in which no counter grew. ``gauges``: values of the gauges."""
         columns = self.columns
         rates = len(columns) - len(gauges)
         points = min(count, limit)
@@ -153,7 +156,7 @@ class History:
     __slots__ = ("changes", "last", "memory", "rates", "sampled", "series", "since")
 
     def __init__(self, memory: HistoryMemory, last: tuple[int, ...], rates: int, since: int) -> None:
-        """``since`` is the first known second, ``last`` are the values before it."""
+        """``since``: first second of the history. ``last``: values of counters and gauges before this second."""
         self.memory = memory
         self.last = last
         self.rates = rates
@@ -271,9 +274,9 @@ class History:
         return round(sum(map(unpack, points)) / period, 2)
 
     def points(self, resolution: int, first: int) -> list[list[float | None]]:
-        """Return for each value the points of a resolution (its index) from point ``first`` to the last complete one.
+        """Return for each value its points from number ``first`` to the last complete one. ``resolution``: an index.
 
-        Points of counters are changes per second. None: unknown.
+        A point of a counter is its change per second. None: unknown.
         """
         memory, rates = self.memory, self.rates
         seconds = memory.resolutions[resolution][0]

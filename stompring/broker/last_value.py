@@ -1,8 +1,8 @@
 """Last-value queues: of all messages with one key only the newest is pending (Artemis, "Last-Value Queues").
 
 The queue has an index of the newest message of each key. The entry is a reference while the message is in memory, and
-a number (`LastValueQueue.encode`) while it is on disk only. When the next message with the key enters, it replaces the
-message in the index: at once if that is pending, on its requeue if it is in delivery.
+a number (`LastValueQueue.encode`) while it is on disk only. When another message with the key enters, the index gets
+the new message, and the queue drops the former one: immediately if it is pending, at its requeue if it is in delivery.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class LastValueQueue(Queue):
                 super().on_due((ref,), batch)
 
     def fall_due(self, ref: Reference) -> bool:
-        """Make a scheduled message the newest of its key. It is in no list. Return False if it was dropped: it waited
-        for a redelivery, and a newer message of its key has entered.
+        """Make a scheduled message, whose reference is in no list, the newest of its key. Return False if the message
+        was dropped instead, because it waited for a redelivery and a newer message of its key has entered.
         """
         key = self.key_of(ref.message)
         if key is None or (before := self._last.get(key)) is ref:

@@ -39,9 +39,9 @@ class MemoryLimit:
 
     Each address has one, and the broker has three: for all addresses, for unwritten bytes of the store, for the disk.
     Three flags serve the hot path. ``full``: a limit is reached; a caller that changes ``bytes`` or ``messages``
-    (`Address.occupy`, `Address.release`) must call `review` at the thresholds. ``slow_path``: a message must not only
-    be enqueued, because the address is full or in page mode, or its messages are copied. ``unbounded``: the address is
-    in page mode, and accepts messages without a limit.
+    (`Address.occupy`, `Address.release`) must call `review` at the thresholds. ``slow_path``: it is not enough to
+    enqueue a message, because the address is full or in page mode, or its messages are copied. ``unbounded``: the
+    address is in page mode, and accepts messages without a limit.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class MemoryLimit:
         self.bytes = 0
         self.messages = 0
         self.full = self.slow_path = self.unbounded = False
-        self.fault: str | None = None  # the reason, for an operator, why ``full`` is set whatever the count
+        self.fault: str | None = None  # a fault, as text for operators, that sets ``full`` at any count
         self.paging = False
         self.copied = False  # whether diverts or retroactive rings get copies of the address's messages
         self.waiting: list[Call] = []  # calls that resume producers; a list, because a deque takes 600 bytes
@@ -109,7 +109,7 @@ class MemoryLimit:
             call()
 
     def resumed(self) -> None:
-        """Report that the producer called from ``waiting`` has sent its message, or has none: the next one tries."""
+        """Resume the next producer in ``waiting``: the former one has sent its message, or no longer has one."""
         self._resuming = False
         self.review()
 
@@ -171,7 +171,7 @@ class ByteQuota:
 
 
 class LimitedAddress(Protocol):
-    """An address, as `GlobalMemoryLimit` uses it."""
+    """The part of an address that `GlobalMemoryLimit` uses."""
 
     memory_limit: MemoryLimit
 
@@ -202,10 +202,10 @@ class GlobalMemoryLimit(MemoryLimit):
         return excess >= 1 or self.share(limit) >= self._largest_share(limit) * (1 - excess)
 
     def _largest_share(self, growing: MemoryLimit) -> float:
-        """Return the largest share that one address has of this limit. ``growing``: limit of the calling address.
+        """Return the largest share that one address has of this limit. ``growing``: limit of the address that grows.
 
-        Scans all addresses when the largest share has halved, and at intervals, because an address can grow without a
-        call (dead letters). On average a call looks at a few addresses.
+        Scans all addresses when the largest share has halved. Also scans them at intervals, because dead letters make
+        an address grow without a call. On average a call scans only a few addresses.
         """
         largest = self._largest or growing
         share = self.share(largest)
@@ -385,7 +385,7 @@ class RejectionLog:
         self._more.clear()
 
 
-#: Maximum bytes of an unfinished frame that is not counted: each connection has as much reserved memory :
+#: Maximum bytes of an unfinished frame that is not counted: the memory reserved for each connection includes them
 #: (``MEMORY_PER_CONNECTION`` in ``server/protocol.py``).
 UNCOUNTED = 64 * 1024
 

@@ -82,14 +82,14 @@ class Traits:
         user: str | None = None,
     ) -> None:
         self.block = block  # header lines "name:value\n" with 1.2 escapes, without number and timestamp
-        self.destination = destination  # destination header of the SEND, for the MESSAGE
+        self.destination = destination  # value of ``destination`` in the SEND and in the MESSAGE
         self.routing_type = routing_type
         self.priority = priority
         self.durable = durable
         self.requested_expiry = expires  # epoch ms in the header ``expires`` of the sender; 0: none
         self.group = group
         self.group_sequence = group_sequence
-        self.origin = origin  # the sender, for no-local: a client-id, or a connection without one
+        self.origin = origin  # sender, for no-local: its client-id, or its connection if it has no client-id
         self.user = user
         #: Queues for which a store retains the messages: `NOWHERE`, `IN_DURABLE`, `EVERYWHERE`.
         self.retained = IN_DURABLE if durable else NOWHERE
@@ -131,7 +131,7 @@ class Traits:
 #: Bytes of a tail after its body: NUL and a line feed.
 TAIL_END = 2
 
-#: The last three digits of numbers from 1000 on.
+#: The numbers from 0 to 999 with three digits each, as the end of a larger number.
 _LAST_DIGITS: Final = [b"%03d" % number for number in range(1000)]
 
 
@@ -227,7 +227,7 @@ class AddressBase(Account):  # only tests have weak references: # compiled: same
         raise AssertionError("a derived class has it")
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # paging: only the headers are read
+@mypyc_attr(allow_interpreted_subclasses=True)  # for the subclass `HeaderView`, which reads only the headers
 class Message:  # only tests have weak references: # compiled: same
     """One message. Only ``holders`` and ``segment`` change."""
 
@@ -431,8 +431,8 @@ class Numbers:
 class MessageNumbers(Numbers):
     """Message numbers, from a lease of numbers that the store reserves, so that no later run uses them again.
 
-    ``first``: greater than all numbers of earlier runs. ``lease``: numbers in a lease. ``request`` is called with the
-    end of the next lease; the store calls `granted` when the lease is on disk.
+    ``first``: a number greater than all numbers of earlier runs. ``lease``: how many numbers a lease has. ``request``
+    is called with the end of the next lease; the store calls `granted` when the lease is on disk.
     """
 
     def __init__(
@@ -560,7 +560,7 @@ def copied_traits(
 
 
 def _changed_block(block: bytes, priority: int, durable: bool, changes: HeaderChanges) -> bytes:
-    """Return a header block that begins with priority and persistent, with changed headers."""
+    """Return a header block with changed headers. Its first lines are ``priority`` and ``persistent``."""
     kept = without_headers(block, (*changes, b"priority", b"persistent"))
     changed = [
         (name, value)
@@ -572,7 +572,9 @@ def _changed_block(block: bytes, priority: int, durable: bool, changes: HeaderCh
 
 
 def _number(changes: HeaderChanges, name: bytes, present: int, removed: int, most: int = 10**15) -> int:
-    """Return the number in a changed header; ``removed`` for a removed header, ``present`` for an invalid number."""
+    """Return the number that ``changes`` sets a header to: ``removed`` if they remove the header, ``present`` if they
+    do not change it or the number is invalid.
+    """
     value = changes.get(name, b"")
     if value is None:
         return removed
@@ -698,7 +700,7 @@ def copied(traits: Traits, block: bytes) -> Traits:
 
 
 def without_headers(block: bytes, names: tuple[bytes, ...]) -> bytes:
-    """Return a header block without some headers."""
+    """Return a header block without the headers ``names``."""
     if not any(name in block for name in names):
         return block
     unwanted = {escape(name) for name in names}
@@ -749,7 +751,7 @@ def origin_of(message: Message) -> MessageOrigin | None:
     written = message.header(b"_AMQ_ORIG_REASON")
     if written is not None:
         reason = _text(written)
-    else:  # a version of the broker without this header wrote the message
+    else:  # a version of the broker that did not set this header wrote the message
         reason = UNKNOWN if message.header(b"_AMQ_ACTUAL_EXPIRY") is None else EXPIRED
     if reason in (DIVERT, RETROACTIVE):
         return None
@@ -760,5 +762,5 @@ def origin_of(message: Message) -> MessageOrigin | None:
 
 
 def repeated(message: Message, number: int, now: int) -> Message:
-    """Return the next message of a recurring one: a copy with another number and timestamp."""
+    """Return the next repetition of a recurring message: a copy with another number and timestamp."""
     return Message(number, message.address, message.traits, message.body, now, message.expires)

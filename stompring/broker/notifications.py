@@ -89,7 +89,8 @@ class Event(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()  # additional headers of the event's message
 
 
-#: Types of events about sessions. Only their messages are sent: events of connections list the same facts.
+#: Types of events about sessions. These events are sent as messages and not listed: the list has the events of
+#: connections, which contain the same facts.
 SESSION_TYPES = {
     "SESSION_CREATED": "A client has logged in.",
     "SESSION_CLOSED": "The connection of a client has ended.",
@@ -104,7 +105,7 @@ _CONSTANT = {
     ),
 }
 
-#: Types with a header for the certificate of the client: "unavailable" without one.
+#: Types whose messages have a header with the certificate of the client, or "unavailable".
 _WITH_CERTIFICATE = frozenset(
     (
         "CONNECTION_CREATED",
@@ -239,7 +240,7 @@ class Notifications:
         return 0 < number < max(self._last_dropped, self._begun) or number > self.last_id
 
     def _send(self) -> None:
-        """Send the waiting messages, in a later iteration: an event may happen during another operation."""
+        """Send the waiting messages. Called in a later reactor turn, as an event may happen within an operation."""
         waiting, self._waiting = self._waiting, deque()
         for event in waiting:
             self.sent += self.send_message(event)

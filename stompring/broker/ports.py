@@ -145,7 +145,7 @@ def _ignore(thing: object, detail: object = None) -> None:
     pass
 
 
-#: States in `Cursor.states`: loaded, the message is in memory; timed, it is on disk and scheduled.
+#: States in `Cursor.states`: loaded (the message is in memory), and timed (it is scheduled, and on disk only).
 LOADED, TIMED = 11, 12
 
 
@@ -223,8 +223,8 @@ class Cursor(Protocol):
         """Settle a loaded position."""
 
     def acknowledge(self, page: Page, first: int, stop: int, durable: bool) -> None:
-        """Settle the positions from ``first`` to before ``stop``: waiting, of the same priority, delivered and
-        acknowledged. ``durable``: whether their messages are durable. Call this only if `untouched`.
+        """Settle the waiting positions from ``first`` up to, not including, ``stop``. Their messages have one priority,
+        and were delivered and acknowledged. ``durable``: whether they are durable. Call this only if `untouched`.
         """
 
     def untouched(self, page: Page) -> bool:
@@ -269,7 +269,7 @@ class Pages(Protocol):
 
     @property
     def messages(self) -> int:
-        """Number of unsettled messages of the queue with the most of them."""
+        """Number of unsettled messages in these pages, of the queue that has the most."""
 
     @property
     def cursors(self) -> Mapping[QueueBase, Cursor]:
@@ -287,7 +287,9 @@ class Pages(Protocol):
         """Whether every queue has settled all its messages in these pages."""
 
     def append(self, message: Message, members: Sequence[QueueBase], due: int = 0) -> Position:
-        """Write a message once for the queues ``members``. Its position is waiting, or timed if ``due`` (epoch ms)."""
+        """Write a message once for all queues in ``members``. If ``due`` (epoch ms) is 0, its position is waiting, else
+        timed.
+        """
 
     def gather(self, message: Message, queue: QueueBase) -> bool:
         """Collect a message of one queue that `Paging.write_gathered` appends together with others.
@@ -405,7 +407,7 @@ SLOW_HOOK = 0.02
 
 
 class AdmissionResult(NamedTuple):
-    """The result of `Admission.evaluate` unless the message is simply accepted."""
+    """The result of `Admission.evaluate` for a message that is not accepted unchanged."""
 
     drop: bool = False  # whether to discard the message
     wait: int = (

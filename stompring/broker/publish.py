@@ -1,7 +1,7 @@
 """Publishing: how messages enter addresses, from producers, transactions, diverts and operators.
 
-Admission: whether a message may enter an address now. Memory, pages or the disk may be full, or the store slow. Checked
-for SEND and COMMIT only: a producer can wait, or be refused.
+Admission: whether a message may enter an address now. Memory, pages or the disk may be full, or the store slow. Only
+SEND and COMMIT need admission, because their producer can wait, or be refused.
 
 Publishing: every message enters its address through this module, those of clients and those of the broker.
 
@@ -112,7 +112,7 @@ class Rejection(NamedTuple):
     address: "Address"  # noqa: UP037 (in quotes: the compiled build would look it up here)
     policy: FullPolicy
     limit: MemoryLimit | None  # None: the pages have reached their limit
-    reason: str | None = None  # replaces the text about a limit
+    reason: str | None = None  # error text to use instead of the usual text about the limit
 
     @property
     def of_memory(self) -> bool:
@@ -178,7 +178,7 @@ def check_admission(
 def _answer(address: Address, offer: Offer, body: bytes) -> FullAnswer:
     """Return the answer of the policies of a full address to one message. None: the message may enter."""
     assert address.hooks.full is not None
-    address.broker.write_gathered()  # a policy may read the pages
+    address.broker.write_gathered()  # because a policy may read the pages
     offer.body = body
     answer = address.hooks.full(offer)
     offer.body = b""
@@ -284,7 +284,7 @@ def _freed(
 def _exceeded(
     of_bytes: str, of_messages: str, limit: MemoryLimit, sizes: Sequence[int], freed: FreedMemory
 ) -> str | None:
-    """Return the setting of the limit that messages before the last one reach, with its value, else None."""
+    """Return name and value of the limit that the messages reach before the last one, None if they reach no limit."""
     if sizes and limit.bytes - freed.bytes + sum(sizes[:-1]) >= limit.threshold_bytes:
         return f"{of_bytes} {limit.max_bytes}"
     if sizes and limit.messages - freed.messages + len(sizes) - 1 >= limit.threshold_messages:
@@ -343,8 +343,8 @@ NO_OFFER = Offer("", Traits(b""), {})
 class Publication:
     """Destination and properties of messages that a producer sends with the same headers.
 
-    ``stored`` messages need the disk and the store as well as memory. ``direct`` messages only need routing: they have
-    no duplicate id, no schedule and no queue name.
+    ``stored``: whether the messages need the disk and the store, not only memory. ``direct``: whether they need only
+    routing, because they have no duplicate id, no schedule and no queue name.
     """
 
     def __init__(
@@ -476,9 +476,9 @@ def publish_admitted(broker: Services, publication: Publication, body: bytes) ->
     address, traits, identifier = publication.address, publication.traits, publication.identifier
     schedule = publication.schedule
     persisted = identifier is not None and is_persisted(address, traits.durable)
-    as_one = persisted or (identifier is None and address.copied)  # one transaction with id or copies
+    as_one = persisted or (identifier is None and address.copied)  # one transaction with the id or the copies
     if as_one:
-        broker.write_gathered()  # earlier messages are not part of this transaction
+        broker.write_gathered()  # gathered messages are not part of this transaction
         broker.storage.begin(len(body) + len(traits.block) + len(identifier or b""))
     try:
         now = broker.clock.now
@@ -488,7 +488,7 @@ def publish_admitted(broker: Services, publication: Publication, body: bytes) ->
         message = Message(broker.next_message_number(), address, traits, body, now, expires)
         due: Due = 0
         recurrence = None
-        if schedule is not None:  # None: the message is due at once
+        if schedule is not None:  # None: the message has no due time
             due, recurrence = schedule.due_at(broker.clock), schedule.recurrence
         send(message, due, recurrence, publication.queue)
         if identifier is not None:
@@ -512,7 +512,7 @@ def with_ingress_timestamp(traits: Traits, now: int) -> Traits:
 
 
 def accepting(address: Address, queue: Queue | None, message: Message) -> Sequence[Queue]:
-    """Return the queues of an address that accept a message; with ``queue`` at most that one."""
+    """Return the queues of an address that accept a message. If ``queue`` is given, only this queue is considered."""
     if queue is None:
         return address.choose(message)
     return (queue,) if queue.open and (queue.accepts is None or queue.accepts(message)) else ()
@@ -531,7 +531,7 @@ def send(
 def route(
     message: Message, due: Due = 0, recurrence: Recurrence | None = None, queue: Queue | None = None
 ) -> int:
-    """Put an admitted message into its queues, and its copies into the addresses of diverts; at ``due`` if given.
+    """Put an admitted message into its queues, and its copies into the addresses of diverts. ``due``: 0 for now.
 
     With ``queue`` (a fully qualified queue name) only this queue receives the message. Return the number of queues that
     received it, or 1 if only diverts have copied it.
@@ -554,7 +554,7 @@ def enqueue(
     due: Due = 0,
     recurrence: Recurrence | None = None,
 ) -> None:
-    """Put an admitted message into these queues of its address, in memory or through pages; at ``due`` if given."""
+    """Put an admitted message into these queues of its address, in memory or through pages. ``due``: 0 for now."""
     address.count_routed(len(queues))
     pages = pages_for(address) if recurrence is None else None
     if pages is not None:
@@ -608,8 +608,8 @@ def send_expired(ref: Reference) -> bool:
 def send_copy(ref: Reference, target: str, *, keep_expiry: bool) -> bool:
     """Send a copy of a message to the address ``target``, which is created if auto-create allows it.
 
-    The expiry of the copy comes from the settings of ``target``; with ``keep_expiry`` the copy requests that of the
-    message. Return False if no queue accepts the copy.
+    The expiry of the copy comes from the settings of ``target``; with ``keep_expiry`` the copy requests the expiry of
+    the message. Return False if no queue accepts the copy.
     """
     message, queue = ref.message, as_queue(ref.queue)
     try:
@@ -679,7 +679,7 @@ def _send_copy(
     broker = services_of(as_address(message.address))
     address = broker.directory.addresses.get(target)
     if address is None or target in broker.copying_to:
-        return False  # rings that evict into each other would go on forever
+        return False  # two rings that evict into each other would do so forever
     now = broker.clock.now
     expires = expiry_time(address.settings, now, requested)
     copy = copy_for(message, queue, address, broker.next_message_number(), now, expires, transfer, reason)
@@ -759,7 +759,8 @@ class BoundDivert(Copier):
     def __init__(self, divert: Divert, address: Address) -> None:
         self.divert = divert
         self.configuration = divert.configuration  # configuration of the divert when this object was created
-        self.exclusive = divert.configuration.exclusive  # copied messages stay out of the address's queues
+        # whether copied messages do not enter the address's queues
+        self.exclusive = divert.configuration.exclusive
         self.transformer = transformer_for(divert.configuration.transformer, address)
         self.targets = [ForwardingAddress(divert, name) for name in divert.configuration.forwarding_address]
 
@@ -872,7 +873,7 @@ def offer_of(address: Address, traits: Traits, message: Message) -> Offer | None
 
 
 def diverts_of(address: Address) -> tuple[BoundDivert, ...]:
-    """Return the diverts of an address, whose type there is only `Copier`."""
+    """Return the diverts of an address as `BoundDivert`: the address has them as `Copier`."""
     return cast("tuple[BoundDivert, ...]", address.diverts)
 
 
@@ -1054,7 +1055,7 @@ def retry_target(broker: Services, origin: MessageOrigin, check: PermissionCheck
 
 
 def _gets(queue: Queue, address: str) -> bool:
-    """Return whether messages sent to an address reach a queue. If not, another address has the queue."""
+    """Return whether messages sent to ``address`` reach a queue: it is a queue of this or of a wildcard address."""
     name, wildcards = queue.address.name, services_of(queue).directory.wildcards
     return name == address or name in wildcards.matching(address)
 
@@ -1066,7 +1067,8 @@ class Mover:
     source: Queue
     remove: bool  # whether to move the messages; False: copy them
     keep_origin: bool = False  # whether retried messages keep the headers of their origin
-    _traits: tuple[Traits, Address, Traits] | None = None  # cached: source traits, address, moved traits
+    #: cache: traits of a message, target address, traits of the moved message
+    _traits: tuple[Traits, Address, Traits] | None = None
 
     def send(self, ref: Reference, target: Target, origin: MessageOrigin | None = None) -> Rejection | bool:
         """Move or copy one pending or scheduled message; with its ``origin`` retry it.
@@ -1261,8 +1263,8 @@ class Transaction:
     """
 
     def __init__(self, broker: Services, held: ByteQuota | None = None) -> None:
-        """``held``: the quota of the connection; without one the quota of all transactions."""
-        self.durable = False  # whether it sends any durable message
+        """``held``: quota of the connection's transactions. None: only the quota of all transactions applies."""
+        self.durable = False  # whether the transaction sends a durable message
         self._broker = broker
         self._quota = held or broker.transaction_bytes
         self.bytes = 0
@@ -1270,13 +1272,14 @@ class Transaction:
         #: acknowledged or refused messages, which stay in delivery until the commit; requeued if the connection is lost
         self.returns: list[Reference] = []
         self._undo: list[Undo] = []
-        #: for each message its address and its bytes
+        #: for each message: a function that returns its address, and its bytes
         self._sends: list[tuple[Callable[[], Address], int]] = []
-        #: for each message the addresses to which diverts copy it, and its bytes
+        #: for each message: a function that returns the addresses to which diverts copy it, and its bytes
         self._diverted: list[tuple[Callable[[], Iterable[Address]], int]] = []
         self.acknowledged: list[Reference] = []
         self.questions: list[Question] = []  # checks of policies that decide about each message
-        self.claims: list[Claim] = []  # for each message its address and its duplicate id
+        # for each message: a function that returns its address and duplicate id
+        self.claims: list[Claim] = []
         self._cancels: list[Callable[[str], None]] = []  # callbacks for sends that will not happen
 
     def send(
@@ -1332,8 +1335,8 @@ class Transaction:
         return loads
 
     def duplicate(self) -> tuple[Address, bytes] | None:
-        """Return address and id of the first message whose id was routed before or comes twice, None without one.
-        Raises `Refused` like `loads`.
+        """Return address and duplicate id of the first message whose id was routed before, or that has the id of an
+        earlier message in the transaction; None if there is no duplicate. Raises `Refused` like `loads`.
         """
         claimed: set[tuple[Address, bytes]] = set()
         for claim in self.claims:

@@ -98,7 +98,7 @@ log = logging.getLogger(__name__)
 
 
 def not_from(origin: object, matches: Matches | None) -> Matches:
-    """Return a filter that also rejects the messages that ``origin`` sent (no-local)."""
+    """Return a filter that rejects the messages of ``origin`` (no-local), and those that ``matches`` rejects."""
 
     def accepts(message: Message) -> bool:
         return message.traits.origin != origin and (matches is None or matches(message))
@@ -106,7 +106,7 @@ def not_from(origin: object, matches: Matches | None) -> Matches:
     return accepts
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # for the kit with which policies are tested
+@mypyc_attr(allow_interpreted_subclasses=True)  # for the subclass in `stompring.policy.testing`
 class Consumer(ConsumerBase):
     """Base of the session's subscriptions. Its queue calls the ``deliver`` methods; `Dispatcher` sets the attributes.
 
@@ -193,7 +193,7 @@ class Consumer(ConsumerBase):
         return ""
 
 
-#: Owners that one step of `MessageGroups.sweep` checks.
+#: Number of owners that one step of `MessageGroups.sweep` checks.
 SWEPT = 256
 
 
@@ -220,7 +220,7 @@ class MessageGroups:
     def __init__(self, buckets: int = -1) -> None:
         self.buckets = buckets
         self.owners: dict[bytes | int, GroupOwner] = {}
-        self.stale = 0  # number of entries of consumers that have left
+        self.stale = 0  # number of entries in ``owners`` whose consumer has left
         self.first = 0  # number of the message that pinned a group last, until that message is delivered
 
     def _key(self, group: bytes) -> bytes | int:
@@ -320,7 +320,7 @@ def _owner(consumer: Consumer) -> GroupOwner:
 
 #: The bits of `Dispatcher.blocks`: why a message that arrives cannot be delivered directly.
 PAUSED = 1  # management has paused delivery
-AWAITING_CONSUMERS = 2  # consumers-before-dispatch, delay-before-dispatch
+AWAITING_CONSUMERS = 2  # waits for consumers-before-dispatch or delay-before-dispatch
 SUSPENDED = 4  # background work on many messages of the queue is in progress
 GROUPS = 8  # the queue has had messages of groups: the owner of a group gets its messages
 NON_DESTRUCTIVE = 16  # every consumer gets every message
@@ -328,10 +328,10 @@ OBSERVED = 32  # `Queue.deliver` and `Queue.settle` must notify a policy of each
 SELECTORS = 64  # some consumers have a selector
 PAGED = 128  # some messages are in pages
 CLOSED = 256  # the queue is deleted
-LAST_VALUE = 1024  # a message may replace another
+LAST_VALUE = 1024  # last-value queue: each message may replace a pending one
 PRIORITIES = 512  # consumers differ in priority: the highest is served first
 FIRST_KEY = 4096  # group-first-key: some deliveries have an additional header
-REBALANCING = 2048  # group-rebalance-pause-dispatch: until all messages in delivery are settled
+REBALANCING = 2048  # group-rebalance-pause-dispatch: waits until all messages in delivery are settled
 
 #: The bits that also stop the delivery of pending messages.
 STOPPED = PAUSED | AWAITING_CONSUMERS | SUSPENDED | CLOSED | REBALANCING
@@ -343,14 +343,14 @@ ORDERED = PRIORITIES | FIRST_KEY
 PERHAPS = SELECTORS | PAGED
 
 
-#: Evaluations of a selector between two readings of the clock. One evaluation may take long, with XPATH for example.
+#: Number of evaluations of a selector between two readings of the clock. One evaluation with XPATH may take long.
 SCANNED_AT_ONCE = 8
 
 #: Number of references in a selector's list at which its scan pauses until consumers have taken them. A reference takes
 #: 8 bytes: without this limit thousands of selectors would need more memory than the messages.
 LISTED = 256
 
-#: Maximum number of consumers that are paused one by one: each takes time linear in the ready consumers.
+#: Maximum number of consumers that are paused one by one. Each pause takes time linear in the number of ready ones.
 PAUSED_SINGLY = 16
 
 #: Number of entries of consumers that have left at which `MessageGroups.sweep` removes them, if they are more than half
@@ -381,7 +381,7 @@ class PendingCursor:
 
     def __init__(self, dispatcher: Dispatcher, level: int = LEVELS - 1) -> None:
         self._dispatcher = dispatcher
-        self._chunk: list[Reference] = []  # the next references, the nearest one last
+        self._chunk: list[Reference] = []  # references after the position, the next one last
         self._version = 0  # `Dispatcher.version` when ``_chunk`` was read
         self.level = level  # priority, -1 at the end
         self.sequence: int | None = None  # first sequence after the position; None: the start of the level
@@ -414,7 +414,7 @@ class PendingCursor:
         return None
 
     def skip(self, sequence: int) -> None:
-        """Move the cursor after a sequence of this level."""
+        """Move the cursor behind the reference with this sequence number, in the present priority level."""
         chunk = self._chunk
         while chunk and chunk[-1].sequence <= sequence:
             chunk.pop()
@@ -515,7 +515,7 @@ class Dispatcher:
         self.consumers.remove(consumer)
         self.pause_consumer(consumer)
         self._forget_source(consumer)
-        # a reference that this consumer rejected refers to it, and must not keep its list in memory
+        # free the list: references that this consumer rejected still refer to the consumer
         consumer.source = PendingList()
         self._free_groups(consumer)
         if self.queue.paged is not None:
@@ -536,7 +536,8 @@ class Dispatcher:
             return
         if not self.queue.attributes.exclusive or self.exclusive is consumer:
             self._make_ready(consumer)
-            if self.count and self.next_in_memory(consumer) is not None:  # no other consumer could receive it
+            # the pending message is one that the other ready consumers may not receive
+            if self.count and self.next_in_memory(consumer) is not None:
                 self.dispatch()
             elif self.blocks & PAGED:
                 self._demand()
@@ -768,7 +769,9 @@ class Dispatcher:
         ]
 
     def enlist(self, ref: Reference, at_tail: bool = True, matching: list[PendingList] | None = None) -> None:
-        """Add a pending reference to the lists of its consumers. ``matching``: its selector lists, if known."""
+        """Add a pending reference to the lists of consumers that may receive it. ``matching``: the lists of selectors
+        that match it, if known.
+        """
         self.count = count = self.count + 1
         if ref.message.traits.group is not None and not self.blocks & (GROUPS | NON_DESTRUCTIVE):
             self._begin_groups()
@@ -1215,11 +1218,11 @@ MOST_TOGETHER = 1 << 40
 
 
 class DueBatch:
-    """Scheduled messages of one queue that become due together. A full ring keeps those of them that were sent last."""
+    """Scheduled messages of one queue that become due together. A full ring retains the ones that were sent last."""
 
     def __init__(self, first_sequence: int) -> None:
         self.sequence = first_sequence  # sequence number for the next message
-        self._pending: list[tuple[int, int, Reference]] = []  # a heap, by message number and sequence
+        self._pending: list[tuple[int, int, Reference]] = []  # heap of messages, by number and sequence
 
     def add(self, ref: Reference) -> None:
         """Add a message that entered a ring."""
@@ -1294,13 +1297,13 @@ class Queue(QueueBase):
         self.dispatcher = Dispatcher(self)
         self.consumers: list[Consumer] = (
             self.dispatcher.consumers
-        )  # the list of `Dispatcher`, here for hot paths
+        )  # the same list as in `Dispatcher`, for hot paths
         self.ready = self.dispatcher.ready
         self.paged: PagedQueue | None = None  # the messages in pages, None without any
         self.scheduled: dict[int, Reference] = {}  # scheduled messages in memory, by message number
         self.ring_size = attributes.ring_size
         self.no_local: object = None  # sender whose messages a multicast subscription rejects (no-local)
-        self.accepts: Matches | None = None  # filter and no-local together, for the address
+        self.accepts: Matches | None = None  # predicate of filter and no-local, for routing by the address
         self.update_filter()
         self.view: object = None  # the view that policies get of the queue, None until a policy needs it
         self.evicted: Listener | None = None  # called with each message that the ring evicts
@@ -1514,7 +1517,7 @@ class Queue(QueueBase):
         self.broker.enter_schedule(ref)
 
     def due_batch(self) -> DueBatch:
-        """Return the batch of all messages that are due now, for each call of `on_due`."""
+        """Return a batch for messages that become due now. The caller passes it to each call of `on_due`."""
         self._lowest_sequence -= MOST_TOGETHER
         return DueBatch(self._lowest_sequence)
 
@@ -1593,7 +1596,7 @@ class Queue(QueueBase):
         size, holders = len(message.tail) + MESSAGE_OVERHEAD, message.holders
         if not holders:
             address = message.address
-            if message.account is address:  # the same call, which compiled code makes without a lookup
+            if message.account is address:  # compiled code makes this call faster than the one below
                 address.occupy(size)
             else:
                 message.account.occupy(size)
@@ -1642,7 +1645,7 @@ class Queue(QueueBase):
             storage.append(ref)
             if waits:
                 storage.postponed(ref)
-        elif traits.retained >= self.retains_from:  # a restart does not recover the message
+        elif traits.retained >= self.retains_from:  # retained only: a restart does not recover it
             if self._entries is None:
                 self._entries = Entries(self, None)
             if not self._entries.messages:
@@ -1659,7 +1662,8 @@ class Queue(QueueBase):
         """Deliver a reference that is in no list. In a non-destructive queue the message stays pending."""
         self.delivering += 1
         if self.non_destructive:
-            ref.message.account.occupy(REFERENCE_OVERHEAD, 0)  # each consumer has a delivery of its own
+            # each consumer has its own delivery of the message
+            ref.message.account.occupy(REFERENCE_OVERHEAD, 0)
         else:
             ref.state = DELIVERING
             ref.deliveries += 1
@@ -2080,7 +2084,7 @@ def _consume(refs: list[Reference]) -> Iterator[Reference]:
 
 
 def as_queue(queue: QueueBase) -> Queue:
-    """Return a queue with its full type `Queue`: references and pages have only its base type."""
+    """Return a queue as a `Queue`: references and pages refer to it as a `QueueBase`."""
     assert isinstance(queue, Queue)
     return queue
 

@@ -125,7 +125,7 @@ def _iterate_level(queue: Queue, level: int, until: int) -> References:
                 block = yield from _block(queue, cursor, page, index)
                 if block is not None:
                     blocks[cursor] = block
-                break  # the queue may have changed meanwhile
+                break  # search again: the queue may have changed during the read
             if block.number_of(index) < number:
                 nearest, number = (cursor, block, index), block.number_of(index)
         else:

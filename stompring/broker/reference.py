@@ -214,8 +214,8 @@ class Reference:
         self.state = state
         self.deliveries = 0  # number of deliveries; the header redelivered is true from the second one on
         self.attempts = 0  # number of failed deliveries, for max-delivery-attempts
-        #: The consumer that rejected the message: others have precedence. Finally the one that acknowledged it, if
-        #: retained.
+        #: The consumer that rejected the message: other consumers have precedence. After the ACK of a message that the
+        #: store retains: the consumer that acknowledged it.
         self.last_rejected_by: ConsumerBase | None = None
         self.due: Due = 0  # epoch ms, while SCHEDULED
         self.recurrence: Recurrence | None = None

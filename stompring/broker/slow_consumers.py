@@ -41,7 +41,7 @@ class SlowConsumers:
         self._timer: Timer | None = None
         self._quiet_until = 0
         self._untold = 0
-        self.notified = 0  # slow consumers announced since the start
+        self.notified = 0  # number of slow consumers announced since the start
         self.killed = 0  # slow consumers closed since the start
         self._broker = broker
         self._watched: dict[Queue, Watched] = {}
