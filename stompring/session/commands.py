@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 #: selectors. The creation of twenty addresses costs as much, too.
 STEPS = 2_000
 
-#: Frames of one read without SENDs and ACKs, each of which may take long: maximum number between two readings of the
-#: clock, and minimum number that is processed even in an exhausted time slice (BEGIN and COMMIT).
+#: Frames of one read that are neither SEND nor ACK, so that each may take long: maximum number that is processed
+#: between two readings of the clock, and number that is processed in an exhausted time slice (for BEGIN and COMMIT).
 OTHERS_AT_ONCE, OTHERS_ALWAYS = 4, 2
 
 #: Frames of one read that are processed before the clock is read. Reads of ordinary SENDs have a few more frames.
@@ -70,7 +70,7 @@ class StompSession(Session):
         )
         self.carried = 0  # bytes of an unfinished WebSocket frame in front of the parser
         self._holds = False  # whether `UnfinishedFrames` of the broker counts the unfinished frame
-        self._deferred_frames: list[Frame] = []  # received while the session waits
+        self._deferred_frames: list[Frame] = []  # frames that were received while the session waits
         self.awaiting_login = False
         #: the blocked SEND, with the answers of policies so far
         self._offered: SendEvaluation | None = None
@@ -206,7 +206,7 @@ class StompSession(Session):
         self.outbox.reading.pause()
 
     def speak(self, version: bytes) -> None:
-        """Use the version that CONNECT has negotiated."""
+        """Read and write further frames in the version that CONNECT has negotiated."""
         self.version = version
         self.connected = True
         self._parser.negotiated(version)

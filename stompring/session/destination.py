@@ -20,7 +20,8 @@ from stompring.errors import Refused
 from stompring.settings.match import TEMPORARY_QUEUE, TEMPORARY_TOPIC, connection_of
 from stompring.settings.model import PermissionType, RoutingType, StompAcceptor
 
-#: Permissions that a client also needs on the address with the name of the queue.
+#: Permissions to create a queue. A client needs them on the address of the queue, and on the address with the queue's
+#: name.
 CREATE_QUEUE = (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE)
 
 #: Permissions that other connections may use on a temporary queue or topic.
@@ -58,7 +59,7 @@ class PermissionRejected(Refused):
 def name_of_others(
     permission: PermissionType, address: str, queue: str | None, connection: str | None
 ) -> str | None:
-    """Return the name of another connection's temporary queue or topic if it forbids the operation, else None.
+    """Return the temporary queue or topic that forbids the operation because another connection owns it, else None.
 
     ``connection`` is None for a user without one, as over HTTP. A new queue must not have such a name either: it would
     receive the messages to the temporary queue.
@@ -161,7 +162,8 @@ class AllowAll(Authorizer):
 ALLOW_ALL = AllowAll()
 
 
-#: Temporary destinations: their prefix for their own connection and for others, the prefix of the address, the type.
+#: For each kind of temporary destination: the prefix that its own connection uses, the prefix that other connections
+#: use, the prefix of its address, and the routing type.
 TEMPORARY = (
     ("/temp-queue/", "/remote-temp-queue/", TEMPORARY_QUEUE, RoutingType.ANYCAST),
     ("/temp-topic/", "/remote-temp-topic/", TEMPORARY_TOPIC, RoutingType.MULTICAST),
@@ -219,7 +221,7 @@ class Destinations:
 
 
 def remote_form(text: str, session: str) -> str:
-    """Return a temporary destination of ``session`` in the form for other connections. Other texts are unchanged."""
+    """Return a temporary destination of ``session`` in the form for other connections; any other text unchanged."""
     for own, remote, _, _ in TEMPORARY:
         if text.startswith(own):
             return f"{remote}{session}.{_rest(text, own)}"

@@ -141,7 +141,7 @@ SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp")
 
 
 class HandshakeRejected(Exception):
-    """A WebSocket handshake is answered with an error: the reason and the HTTP status."""
+    """A WebSocket handshake is rejected. The answer has the reason and the HTTP status."""
 
     def __init__(self, reason: str, status: int) -> None:
         super().__init__(reason)
@@ -208,8 +208,8 @@ EARLY = 0.9
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatIntervals:
-    """The agreed intervals in ms, 0 for never. ``send``: between the broker's heart-beats. ``expect``: between
-    heart-beats that the broker requests. ``ttl``: silence after which the broker closes a connection.
+    """The agreed intervals in ms, 0 for never. ``send``: interval of the broker's heart-beats. ``expect``: interval of
+    the client's heart-beats, as the broker requests them. ``ttl``: silence after which the broker closes a connection.
     """
 
     send: int
@@ -230,7 +230,7 @@ def agree(header: str | None, acceptor: StompAcceptor, ttl_override: int) -> Hea
             raise ProtocolError(
                 f"heart-beat must be two numbers of milliseconds, as 1000,1000, not '{header[:100]}'"
             )
-        # nine digits exceed `MAX_INTERVAL`; int() would refuse 4301 digits
+        # nine digits are enough to exceed `MAX_INTERVAL`; int() would raise an error for 4301 digits
         client_sends, client_wants = (min(int(part.lstrip("0")[:9] or "0"), MAX_INTERVAL) for part in parts)
     modifier = acceptor.heart_beat_to_connection_ttl_modifier
     ttl = acceptor.connection_ttl or max(ttl_override, 0)
@@ -249,7 +249,7 @@ MAX_INTERVAL = 24 * 3600 * 1000
 class Heartbeat:
     """Sends the heart-beats of one connection and detects its silence, with two timers that traffic does not reset.
 
-    The session updates ``last_read``, the outbox its time of the last write, both in ms of the steady ``clock``. After
+    The session updates ``last_read``, and the outbox updates ``last_write``, both in ms of the steady ``clock``. After
     a pause of the whole process (SIGSTOP, a long step) timers run before sockets are read. So a connection that seems
     silent is checked again after its socket was read.
     """
@@ -277,10 +277,10 @@ class Heartbeat:
         self._timers: dict[str, Timer] = {}
         self._last_check = False  # whether the connection seemed silent: the next check then decides
         self.last_read = clock.now
-        self.suspended = False  # whether the broker does not read: silence is then not the client's fault
+        self.suspended = False  # whether the broker does not read: the client then only seems silent
 
     def start(self, pace: HeartbeatIntervals) -> None:
-        """Start with these intervals, or change them."""
+        """Start the timers with these intervals, or change the intervals."""
         self.stop()
         self._pace = pace
         self.last_read = now = self._clock.now
@@ -323,11 +323,11 @@ class Heartbeat:
 
 
 class Reading:
-    """Pauses and resumes reading from one wire. Reading pauses while one of three reasons applies.
+    """Pauses and resumes reading from one wire. Reading pauses while at least one of three reasons applies.
 
-    The session pauses it while the session is blocked or a login is checked. The outbox sets ``throttled`` while a
-    client that requests receipts does not read them, so that receipts cannot fill the memory. ``suspended`` is set
-    while other connections are served, after a time slice of this one.
+    The session pauses reading while it is blocked or a login is checked. The outbox sets ``throttled`` while a client
+    that requests receipts does not read them, so that receipts cannot fill the memory. ``suspended`` is set while other
+    connections are served, after a time slice of this connection.
     """
 
     __slots__ = ("_paused", "_wire", "throttled", "suspended")
@@ -340,7 +340,7 @@ class Reading:
 
     @property
     def stopped(self) -> bool:
-        """Whether the outbox or a time slice pauses reading, not the session itself."""
+        """Whether the outbox or a time slice pauses reading. False if only the session does."""
         return self.throttled or self.suspended
 
     def pause(self) -> None:
@@ -447,12 +447,12 @@ class SlowReaders:
 
 
 class InProgress(Exception):
-    """The work of a frame runs in time slices. The session processes the next frame when it is complete."""
+    """The work of a frame runs in time slices. The session processes the next frame when this work is complete."""
 
 
 class Blocked(Exception):
-    """A frame cannot be processed yet: it is retried when ``limit`` is no longer full, or after ``milliseconds``.
-    ``offered`` is the evaluation of a SEND by policies that continues then.
+    """A frame cannot be processed yet: the session retries it when ``limit`` is no longer full, or after
+    ``milliseconds``. ``offered``: for a SEND, its unfinished evaluation by policies, which the retry continues.
     """
 
     def __init__(
@@ -545,7 +545,7 @@ class Outgoing:
 
 
 def _nothing() -> None:
-    """In place of the callbacks of a closed connection: for a full or free socket, and for heart-beats."""
+    """Replaces the callbacks of a closed connection, so that they have no effect."""
 
 
 class Outbox:
@@ -582,7 +582,7 @@ class Outbox:
         self.wire = wire
         self.reading = Reading(wire)
         self.size = size
-        self._answers = 0  # bytes of frames other than MESSAGE since the socket became slow
+        self._answers = 0  # bytes of frames other than MESSAGE that were added since the socket became slow
         self.outgoing = outgoing
         self.on_full = on_full
         self.on_capacity = on_room
@@ -590,8 +590,8 @@ class Outbox:
         self.join: Callable[[list[bytes]], bytes] = b"".join  # WebSocket also adds a header to each frame
         self.dirty = False
         self.paused = False  # whether the send buffer of the socket is full
-        self.capacity = size  # bytes; code that appends a part subtracts the length of the part
-        self.last_write = outgoing.clock.now  # ms of the steady clock, for the heart-beat
+        self.capacity = size  # remaining bytes; code that appends a part subtracts the length of the part
+        self.last_write = outgoing.clock.now  # ms of the steady clock, for heart-beats
 
     def send(self, frame: bytes) -> None:
         """Add a whole frame."""

@@ -1,7 +1,7 @@
 """SEND (STOMP 1.2, "SEND"): from the headers of a frame to a publication.
 
 The session computes a `SendPlan` once for each header block and stores it with the block. Producers whose headers
-repeat find it there; for the others planning is fast.
+repeat find the plan there. If header blocks differ, `plan_anew` is fast, because similar blocks share a plan.
 
 A SEND to the management-address is a management request (Artemis, "Using management via messages"). The session checks
 the permission `manage`; a `RequestHandler` carries out the request, sends the reply and calls back.
@@ -149,7 +149,7 @@ ENDS_HERE = SCHEDULING | {
 #: Headers that are not passed on, including those that receivers trust as set by the broker.
 NOT_PASSED_ON = ENDS_HERE | BROKERS_OWN
 
-#: How the native code cuts SENDs with different headers. ``special``: headers that need more than a change of `Traits`.
+#: How native code splits header blocks of SENDs (`CutHead`). ``special``: headers that change more than the `Traits`.
 HEADER_USE = HeaderUse(
     read=(MEANINGFUL - SCHEDULING)
     | {b"destination", b"destination-type", b"_AMQ_ROUTING_TYPE", b"transaction", b"content-length"},
@@ -157,7 +157,7 @@ HEADER_USE = HeaderUse(
     special=SCHEDULING | {IMPORTED, b"reply-to", b"transaction"},
 )
 
-#: Headers whose values are the key of a shared plan.
+#: Headers that the broker reads. SENDs with equal values of all of them share one plan.
 KEY = tuple(sorted(HEADER_USE.read - HEADER_USE.special - {b"content-length", DUPLICATE_ID}))
 
 #: Maximum size of a session's caches of routes and of shared plans; a cache that is full is emptied.
@@ -310,7 +310,7 @@ def _traits(session: Session, head: Head, destination: bytes, route: Route) -> T
     if reply_to.startswith(OWN):
         expect_replies(session, reply_to)
         headers = headers | {b"reply-to": remote_form(text_of(reply_to), session.number).encode()}
-        block = b""  # the block has reply-to as the client wrote it
+        block = b""  # do not use the block: it has reply-to as the client wrote it
     left_out = NOT_PASSED_ON
     if headers.get(IMPORTED, b"").lower() == b"true":
         session.login.authorizer.check(PermissionType.MANAGE, MANAGEMENT)
@@ -335,7 +335,9 @@ def _traits(session: Session, head: Head, destination: bytes, route: Route) -> T
 
 
 def validated_user(session: Session) -> bytes:
-    """Return the header line with the verified user of the session, empty without one or if the broker adds none."""
+    """Return the header line with the verified user of the session. Empty if the session has no verified user, or if
+    ``populate-validated-user`` is off.
+    """
     login = session.login
     if login.user is None or not (login.verified and session.broker.configuration.populate_validated_user):
         return b""
@@ -361,7 +363,7 @@ def user_block(
         lines = block[len(b"SEND") :] + b"\n"
         for name in left_out:
             lines = lines.replace(b"\n%b:%b\n" % (name, headers[name]), b"\n", 1)
-        # as many colons as headers: no value has a colon that must be escaped
+        # each line has only one colon: no value has a colon that must be escaped
         if lines.count(b":") == len(headers) - len(left_out):
             return lines[1:]
     return b"".join([header_line(name, value) for name, value in headers.items() if name not in left_out])
@@ -540,10 +542,11 @@ class SendEvaluation:
         self.plan = plan
         self._offer = plan.offer
         self._hooks: Hooks = plan.address.hooks
-        self._admissions: list[Admission] = []  # one for each address with policies, in order
+        #: one for each address of the message that has policies, in the order of the redirects
+        self._admissions: list[Admission] = []
         if plan.admit is not None:
             self._admissions.append(self._hooks.admission(answer))
-        self._passed: list[str] | None = None  # addresses that a redirected message has passed
+        self._passed: list[str] | None = None  # addresses from which policies have redirected the message
         self._decided = answer is None or plan.admit is None
 
     def decide(self) -> bool:
@@ -611,11 +614,11 @@ class SendEvaluation:
         return self.plan.address
 
     def claim(self) -> tuple[Address, bytes | None]:
-        """Return the address, and the id for its duplicate detection."""
+        """Return the address of the message, and its duplicate id."""
         return self.address(), self.plan.identifier
 
     def diverted(self) -> Iterable[Address]:
-        """Return the addresses to which diverts forward the message."""
+        """Return the addresses to which diverts copy the message."""
         address, broker = self.address(), self._session.broker
         message = None
         if depends_on_message(address):

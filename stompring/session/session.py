@@ -50,10 +50,10 @@ class Route:
         self.stamp = address.stamp
 
 
-#: Outcomes of a SEND that are reported to the policies of the address: only rejections, or all.
+#: Which outcomes of a SEND the session reports to the policies of the address: only refusals, or all outcomes.
 REFUSED, ENTERED = 1, 2
 
-#: Handler of a SEND that is not published at once.
+#: Handler of a SEND that the session does not publish itself: in a transaction, or a management request.
 CarryOut = Callable[["Session", Head, bytes, "SendPlan"], None]
 
 
@@ -82,7 +82,8 @@ class SendPlan(Publication):
         self.plain = self.direct and not (self.receipt or b"transaction" in headers)
         self.head: Head | None = None
         self.target: str | None = None
-        self.derived: tuple[AdmissionResult, SendPlan] | None = None  # latest result and the plan from it
+        # latest result, and the plan derived with it
+        self.derived: tuple[AdmissionResult, SendPlan] | None = None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # HTTP requests use an interpreted subclass to send messages
@@ -109,7 +110,7 @@ class Session:
         self.login = Login()
         self.client_id: str | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
-        # by the part of a message id before the "-"
+        # subscriptions by the part of their message ids before the "-", which names the queue
         self.by_queue: dict[bytes, list[AcknowledgedSubscription]] = {}
         #: the only subscription in ``by_queue``; None in 1.1, where an ACK names its subscription
         self.only_acknowledged: AcknowledgedSubscription | None = None
@@ -121,7 +122,8 @@ class Session:
         )  # quota of the open transactions
         self.messages_in = 0
         self.history: History | None = None  # samples of the counters, None while the session is not sampled
-        self.delivered_before = self.acknowledged_before = 0  # counts of the subscriptions that have ended
+        # numbers of messages that ended subscriptions have received and acknowledged
+        self.delivered_before = self.acknowledged_before = 0
         self.blocked = False
         self.blocked_by: Address | None = None  # the address whose limit or policy a SEND waits for
         self._destinations = destinations
@@ -130,8 +132,8 @@ class Session:
         self.temporary_queues: list[str] = []
         self.temporary_topics: list[str] = []
         self.routes: dict[tuple[bytes | None, ...], Route] = {}  # routes by the destination headers of SEND
-        #: plans of SENDs whose header blocks do not repeat, by the values of the headers that are read; each with the
-        #: traits of its first SEND and the header lines that the broker adds
+        #: plans of SENDs whose header blocks do not repeat, by the values of the headers that the broker reads. Each
+        #: plan comes with the traits of its first SEND, and with the header lines that the broker adds.
         self.shared_plans: dict[object, tuple[SendPlan, Traits, bytes]] = {}
         self.outbox = Outbox(wire, outgoing, self._socket_full, self._socket_free, acceptor.outbox_size)
         self.steady = broker.clock.steady
@@ -317,7 +319,7 @@ class Session:
         )
 
     def notify_session(self, kind: str, text: str) -> None:
-        """Send a notification about the session. In Artemis a connection has sessions; here both are the same."""
+        """Send a notification about the session. Artemis distinguishes connections and sessions; here they are one."""
         self.broker.notifications.notify_session(
             kind, text, connectionID=self.number, user=self.login.user, clientID=self.client_id
         )
@@ -378,7 +380,7 @@ class Session:
         )
 
     def _requeue_all(self) -> None:
-        self._socket_full()  # no subscription receives messages that another of this session returns
+        self._socket_full()  # else one subscription would receive the messages that another one requeues
         subscriptions = list(self.subscriptions.values())
         by_queue: defaultdict[Queue, list[Subscription]] = defaultdict(list)
         for subscription in subscriptions:
@@ -412,7 +414,7 @@ class Session:
                 yield
             refs += returned.pop(queue, [])
             for subscription in subscriptions:
-                # the first detach returns all messages before other consumers get pending ones: this keeps the order
+                # the first call requeues all messages before other consumers get pending ones: this keeps the order
                 if not subscription.detached:  # False if the queue was deleted meanwhile
                     if not self.broker.stopping:
                         self.notify_consumer("CONSUMER_CLOSED", subscription, "ended with its connection")

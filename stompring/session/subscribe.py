@@ -214,7 +214,7 @@ def _identity(session: Session, headers: dict[bytes, bytes], destination: bytes)
 
 
 def _unnamed(session: Session, destination: bytes) -> bytes:
-    """Return the id for a subscription without an id: its destination, in 1.0 with Artemis's prefix."""
+    """Return the id of a subscription whose SUBSCRIBE has none: its destination, in 1.0 with Artemis's prefix."""
     return b"subscription/" + destination if session.version == b"1.0" else destination
 
 
@@ -247,7 +247,7 @@ def _terms(
 
 
 def _windows(session: Session, headers: dict[bytes, bytes], ack: str) -> tuple[int, int]:
-    """Return the credit in bytes (consumer-window-size, as in Artemis) and in messages (prefetch-count, synonyms).
+    """Return the credit in bytes (consumer-window-size, as in Artemis) and in messages (prefetch-count or a synonym).
 
     If the client sets one of these headers, the defaults of the acceptor do not apply.
     """

@@ -27,7 +27,7 @@ from .outbox import Outbox, text_of
 #: No window. (Compiled code does not allocate integers below 2**62.)
 UNLIMITED = 1 << 61
 
-#: Messages that a browser reads between two readings of the clock.
+#: Number of messages that a browser reads between two readings of the clock.
 BROWSED_AT_ONCE = 8
 
 #: Maximum number of messages that one ACK settles at once: some milliseconds. More are settled in time slices.
@@ -49,7 +49,7 @@ class Terms:
     browser: bool = False
     priority: int = 0
     selector: str | None = None
-    for_replies: bool = False  # whether it was created for a reply-to; a SUBSCRIBE of the client replaces it
+    for_replies: bool = False  # whether a reply-to created the subscription, which a SUBSCRIBE may replace
 
 
 class Subscription(Consumer):
@@ -92,14 +92,14 @@ class Subscription(Consumer):
         self.lead = self.lead_again = b""
         self.ended = False  # whether a rollback returns messages to the queue, not to the subscription
         self.detached = False  # whether the subscription has left its queue
-        self.consumer_name = ""  # name in a store that records the consumer of each message
-        self.connection_id = ""  # the session header of the connection
+        self.consumer_name = ""  # name of the consumer in the records of a store that retains messages
+        self.connection_id = ""  # value of the ``session`` header in CONNECTED
         self.created = 0  # epoch ms
         # samples of the counters, None while the subscription is not sampled
         self.history: History | None = None
-        self.rejected = 0  # messages settled by NACK
+        self.rejected = 0  # number of messages that a NACK settled
         self.size = 0  # bytes that the subscription counts in ``global-max-subscription-size``
-        #: unsettled messages by message id, in the order of delivery; references are created when they are needed
+        #: unsettled messages by message id, in the order of delivery; a `Message` until its reference is needed
         self.unsettled: dict[bytes, Message | Reference] = {}
 
     def attach(self, queue: Queue) -> None:
@@ -118,7 +118,9 @@ class Subscription(Consumer):
         return b"%bmessage-id:%b" % (lead, queue.id_prefix)
 
     def additional_header(self, name: bytes, value: bytes) -> AbstractContextManager[None]:
-        """Return a context manager: messages delivered in its body have one more header, before any of that name."""
+        """Return a context manager: messages that are delivered in its body have one more header. It precedes, and
+        thus overrides, a header of that name in the message.
+        """
         return self._with_header(name, value)
 
     @contextmanager
@@ -159,7 +161,7 @@ class Subscription(Consumer):
             self.queue.dispatcher.resume_consumer(self)
 
     def detach(self, returns: list[Reference], *, failed: bool) -> None:
-        """Leave the queue, and requeue ``returns``, as failed deliveries if ``failed``."""
+        """Leave the queue, and requeue ``returns``. ``failed``: whether their deliveries count as failed attempts."""
         self.ended = self.detached = True
         self.queue.remove_consumer(self, returns, failed=failed)
 
@@ -173,7 +175,7 @@ class Subscription(Consumer):
         return unsettled
 
     def forget_unrecorded(self) -> None:
-        """Forget unsettled messages that no store has, when the broker stops: it need not requeue each of them."""
+        """Forget unsettled messages that no store has. A broker that stops thus need not requeue each of them."""
         recorded: dict[bytes, Message | Reference] = {}
         if not self.queue.forgotten_by_restart:
             recorded = {key: each for key, each in self.unsettled.items() if isinstance(each, Reference)}
@@ -349,7 +351,9 @@ class AcknowledgedSubscription(Subscription):
 
     @property
     def credit(self) -> int | None:
-        """As in the base class; 0 as well if the window in bytes is used up."""
+        """The number of messages that may be delivered before the next ACK (None: no limit in messages); 0 if the
+        window in bytes is used up.
+        """
         if self.exhausted:
             return 0
         return None if self.terms.window_messages == UNLIMITED else self.credit_messages
@@ -362,7 +366,7 @@ class AcknowledgedSubscription(Subscription):
     def unsettled_references(self) -> Iterable[Reference]:
         unsettled = self.unsettled
         for key, delivered in unsettled.items():
-            if isinstance(delivered, Message):  # each message has one reference
+            if isinstance(delivered, Message):  # create the only reference to the message
                 delivered = unsettled[key] = self.queue.reference_to(delivered)
             yield delivered
 
@@ -370,8 +374,8 @@ class AcknowledgedSubscription(Subscription):
 class CumulativeSubscription(AcknowledgedSubscription):
     """``ack:client``: an ACK or NACK settles its message and all messages delivered before it.
 
-    A transaction thus releases the oldest deliveries. A rollback puts these deliveries before all others again; a
-    position for each released message keeps them in the order of delivery.
+    So a transaction releases the oldest deliveries. A rollback restores them to their places before all later
+    deliveries: the subscription keeps a position for each released message.
     """
 
     __slots__ = ("_disordered", "_next_position", "_positions")
@@ -398,14 +402,15 @@ class CumulativeSubscription(AcknowledgedSubscription):
         return list(map(self._reference, self._release(key)))
 
     def _release(self, key: bytes) -> list[Message | Reference]:
-        keys = self._up_to(key)  # first: `unsettled` may be another dict after this call
+        keys = self._up_to(key)  # call this first: it may replace the dict `unsettled`
         unsettled, positions = self.unsettled, self._positions
         size = 0
         released: list[Message | Reference] = []
         for earlier in keys:
             delivered = unsettled.pop(earlier)
             released.append(delivered)
-            if isinstance(delivered, Message):  # a `Message` is not retained: no consumer is recorded
+            # a `Message` has no record in the store that names its consumer
+            if isinstance(delivered, Message):
                 size += len(delivered.tail)
                 continue
             size += len(delivered.message.tail)
@@ -439,7 +444,7 @@ class CumulativeSubscription(AcknowledgedSubscription):
     def _restore(self, refs: dict[bytes, Reference], positions: Sequence[int]) -> None:
         self._positions.update(zip(refs, positions, strict=True))
         self.unsettled.update(refs)
-        self._disordered = True  # all are sorted once, even if the transaction has many ACKs
+        self._disordered = True  # sort later: once, even if the transaction has many ACKs
 
     def _put_in_order(self) -> None:
         positions, unsettled = self._positions, self.unsettled

@@ -62,7 +62,7 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
 
 
 def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Iterator[Rejection]:
-    """Return the rejections of a COMMIT: by address, or by message where policies decide about each message."""
+    """Yield the rejections of a COMMIT: one for each address, or for each message if policies decide about messages."""
     of_each = False
     for address in addresses:
         if address.hooks.full is not None:
@@ -72,7 +72,7 @@ def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Itera
         if rejection is None:
             continue
         if rejection.policy is FullPolicy.FAIL and (rejection.limit is None or rejection.of_memory):
-            # FAIL by memory: `exceeded_by` has already counted what the ACKs of the transaction free
+            # `exceeded_by` has already checked this limit, with the memory that the ACKs of the transaction free
             continue
         yield rejection
     for ask in transaction.questions if of_each else ():
@@ -82,7 +82,7 @@ def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Itera
 
 
 def _frees_limit(session: Session, rejection: Rejection, frees: set[AddressBase]) -> bool:
-    """Return whether a transaction frees what it would wait for: it acknowledges messages that count for the limit."""
+    """Return whether the ACKs of a transaction free memory or disk space for which its messages would wait."""
     if rejection.limit is rejection.address.memory_limit:
         return rejection.address in frees
     return bool(frees) and rejection.limit in (session.broker.memory, session.broker.disk)
@@ -139,7 +139,9 @@ def on_ACK(session: Session, head: Head, body: bytes) -> None:
 
 
 def on_NACK(session: Session, head: Head, body: bytes) -> None:
-    """Requeue messages: after the redelivery-delay, for other consumers first. In the end they become dead letters."""
+    """Requeue the rejected messages. They are delivered again after the redelivery-delay, other consumers first, and
+    become dead letters after max-delivery-attempts.
+    """
     headers = head.headers
     subscription, key = _owner(session, head)
     if b"transaction" in headers:
