@@ -54,8 +54,8 @@ class StompClient:
     received bytes to `receive`.
 
     Receipts arrive in the order of the frames that requested them, and confirm all earlier frames too (STOMP 1.2,
-    "RECEIPT"): one at the end of a group is enough. After CONNECTED ``send_interval`` and ``receive_interval`` are the
-    agreed seconds between heart-beats, 0 for none.
+    "RECEIPT"): one receipt for the last frame of a group is enough. After CONNECTED ``send_interval`` and
+    ``receive_interval`` are the agreed seconds between heart-beats, 0 for none.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class StompClient:
         versions: str = "1.2",
         on_receipt: Callable[[bytes], None] | None = None,
     ) -> None:
-        """``heart_beat``: offered and requested interval in ms, 0: none; ``wanted_heart_beat``: requested one, if
-        different.
+        """``heart_beat``: interval in ms (0: none) of the heart-beats that the client offers, and that it requests
+        from the broker unless ``wanted_heart_beat`` is given.
 
-        ``versions``: header accept-version. ``on_receipt`` gets the id of each receipt, for a caller that chooses the
-        ids.
+        ``versions``: value of accept-version. ``on_receipt`` is called with the id of each receipt, for a caller that
+        chooses the ids.
         """
         self.connected: Head | None = None
         self.messages: deque[tuple[Head, bytes]] = deque()
@@ -80,7 +80,8 @@ class StompClient:
         self._versions = versions
         self._on_receipt = on_receipt
         self._reader = FrameReader()
-        self._requested = self._confirmed = 0  # numbers of receipts
+        # number of the last requested, and of the last confirmed receipt
+        self._requested = self._confirmed = 0
 
     def connect(
         self, host: str, login: str | None = None, passcode: str | None = None, client_id: str | None = None

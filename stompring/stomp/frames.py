@@ -56,9 +56,9 @@ class Head:
     ``headers`` maps decoded names to decoded values in order of first appearance; of a repeated header 1.1 and 1.2 keep
     the first value and 1.0 the last. ``content_length`` is in bytes, -1 if absent. ``plan`` is for the caller of the
     parser, which may store any object there; the next frame with the same header block has the object, too. ``base`` is
-    the head of the same block without its receipt, or None: producers that request a receipt for each frame thus share
-    a plan. ``kept``: the head is cached. ``block`` is the header block as received, with LF line ends; empty if a
-    header in it is escaped or repeated.
+    the head of the same block without its receipt, or None: so the frames of a producer that requests a receipt for
+    each of them share a plan. ``kept``: the head is cached. ``block`` is the header block as received, with LF line
+    ends; empty if a header in it is escaped or repeated.
     """
 
     __slots__ = ("_block", "_headers", "base", "command", "content_length", "kept", "plan")
@@ -110,7 +110,7 @@ class AckHead(Head):
     __slots__ = ("identifier",)
 
     def __init__(self, identifier: bytes) -> None:
-        # the code of `Head.__init__`: a call of it takes 10 ns even if compiled
+        # a copy of the code of `Head.__init__`, whose call would take 10 ns even if compiled
         self.command = b"ACK"
         self._headers = None
         self.content_length = -1
@@ -145,13 +145,13 @@ class ReceiptHead(Head):
         return self.receipt
 
     def _decode(self) -> dict[bytes, bytes]:
-        # the receipt is put last, at any position in the block
+        # the receipt is the last header here, even if it is not the last in the block
         assert self.base is not None
         headers = self._headers = {**self.base.headers, b"receipt": self.receipt}
         return headers
 
 
-_LONGEST = 40  # bytes: enough to recognise a text, too few to fill a log
+_LONGEST = 40  # bytes of a text in an error: enough to recognise the text, too few to fill a log
 
 
 def shown(text: bytes) -> str:
@@ -164,8 +164,8 @@ def shown(text: bytes) -> str:
 def escape(text: bytes, version: bytes = b"1.2") -> bytes:
     """Encode ``text`` as a header value of ``version``.
 
-    1.0 has no escapes and 1.1 none for CR: these bytes are not changed. Only a line feed, which would begin another
-    header, becomes a backslash and ``n`` for a 1.0 client.
+    1.0 has no escapes, and 1.1 has none for CR: the bytes without an escape are not changed. The exception is a line
+    feed for a 1.0 client: it would begin another header, and becomes a backslash and ``n``.
     """
     if version == b"1.0":
         return text.replace(b"\n", b"\\n")
@@ -192,7 +192,7 @@ def unescape(text: bytes, version: bytes = b"1.2", header: bytes = b"") -> bytes
             if meaning is None:
                 raise _undefined(part[:1], version, header)
             plain += (meaning, part[1:])
-        else:  # two backslashes in a row: the part after the second one is not escaped
+        else:  # an escaped backslash: the part after it is ordinary text
             following = next(rest, None)
             if following is None:
                 raise _undefined(b"", version, header)
@@ -242,7 +242,7 @@ def encode_frame(
 
 
 def receipt_frame(receipt: bytes, version: bytes) -> bytes:
-    """Encode the RECEIPT frame for the value of a ``receipt`` header: a fast `encode_frame` for a frequent answer."""
+    """Encode the RECEIPT frame for the value of a ``receipt`` header. Faster than `encode_frame`."""
     if COLON in receipt or BACKSLASH in receipt or LF in receipt or CR in receipt:
         receipt = escape(receipt, version)
     return b"RECEIPT\nreceipt-id:%b\n\n\0\n" % receipt

@@ -1,7 +1,7 @@
 """Header blocks: their end, their limits, and their decoding by the rules of a version.
 
-Most producers repeat their header blocks, so decoded heads are cached. For blocks of SENDs that differ, native code
-separates the lines that are read from the lines that are passed on.
+Most producers repeat their header blocks, so decoded heads are cached. If each SEND has another block, native code
+splits the blocks into lines that the broker reads and lines that it passes on to receivers.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _LINES_PER_BLOCK = 16
 
 @dataclass(frozen=True, slots=True)
 class HeadLimits:
-    """``max_headers`` counts header lines, repeated ones too; ``max_line`` is bytes of a line without its line feed.
+    """Limits of a header block. ``max_headers``: header lines, repeated ones included. ``max_line``: bytes of a line
+    without its line feed. ``first``: whether the limits are for a frame before CONNECTED.
 
-    ``max_block`` limits command and headers together, so that many long lines cannot add up: 64 KiB, eight times the
-    limit of common HTTP servers, or 16 of the longest lines if that is more. It is `FIRST_FRAME` before CONNECTED
-    (``first``).
+    ``max_block``: bytes of command and headers together, so that many long lines cannot add up. It is 64 KiB, eight
+    times the limit of common HTTP servers, or 16 of the longest lines if that is more; before CONNECTED `FIRST_FRAME`.
     """
 
     max_headers: int
@@ -155,7 +155,8 @@ def _command(block: bytes | bytearray) -> str:
 
 
 _BLANKS = b" \t"
-_MOST_DIGITS = 18  # digits of a content-length: beyond any limit, and far fewer than int() accepts
+# maximum digits of a content-length: more than any limit has, and far fewer than int() accepts
+_MOST_DIGITS = 18
 
 
 def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:
@@ -217,7 +218,7 @@ def decode(block: bytes, version: bytes | None) -> Head:
 
 
 def plain_line_ends(block: bytes, version: bytes | None) -> bytes:
-    """Replace each CR LF in ``block`` by LF; a CR at its very end belongs to the line feed after it.
+    """Replace each CR LF in ``block`` by LF. A CR at the end of ``block`` belongs to the line feed after the block.
 
     In 1.2 any other CR in a header raises `ProtocolError`; before 1.2, it is a byte of the value.
     """
@@ -230,7 +231,8 @@ def plain_line_ends(block: bytes, version: bytes | None) -> bytes:
 
 def _bad_line(command: bytes, line: bytes) -> ProtocolError:
     fault = "no name before its colon" if b":" in line else "no colon"
-    line_shown = "(not shown)" if command in CONNECT_COMMANDS else shown(line)  # it may have a passcode
+    # the line may contain a passcode
+    line_shown = "(not shown)" if command in CONNECT_COMMANDS else shown(line)
     return ProtocolError(f"header line {line_shown} of {shown(command)} has {fault}")
 
 
@@ -245,8 +247,8 @@ def _content_length(text: bytes) -> int:
 
 
 _MOST_HEADS = 256
-_LONGEST_BLOCK = 1024  # bytes: the cache of a connection holds at most 256 KiB of blocks
-_REST = 16_384  # heads without caching after the cache was useless: then 1 in 64 is cached without use
+_LONGEST_BLOCK = 1024  # bytes of a cached block: the cache of a connection has at most 256 KiB of blocks
+_REST = 16_384  # number of heads that are not cached after the cache was useless: 63 of 64 if it always is
 
 
 class HeadCache:
@@ -287,9 +289,8 @@ _LENGTH, _DUPLICATE_ID = b"content-length", b"_AMQ_DUPL_ID"
 
 @dataclass(frozen=True, slots=True)
 class HeaderUse:
-    """The use of the headers of SENDs: the broker reads the values of ``read`` and does not pass ``hidden`` on.
-
-    `Cut` leaves blocks with a ``special`` header to `decode`.
+    """How the broker uses the headers of SENDs, by name. ``read``: it reads their values. ``hidden``: it does not pass
+    them on to receivers. ``special``: `Cut` does not split blocks with such a header; `decode` reads them.
     """
 
     read: frozenset[bytes]
@@ -311,15 +312,15 @@ class HeaderUse:
         return tuple(found)
 
 
-# These values are those in _cut.c.
+# These flags have the same values in _cut.c.
 _CUT_KEY, _HIDDEN, _CUT_STOP = 1, 2, 4
 _CUT_APART = {_LENGTH: 8, b"receipt": 16, _DUPLICATE_ID: 32}
 
 
-#: Cuts the header block of a SEND at an offset. Returns the offset after the block, its content-length or -1, and of
-#: `CutHead` the key, the receipt as received, the lines that are passed on and the duplicate id. Returns None for a
-#: block that is incomplete or exceeds a limit, or has a fault, a CR, a repeated or ``special`` header, an escape in the
-#: key or the duplicate id, or a colon that must be escaped in the lines that are passed on.
+#: Splits ("cuts") the header block of a SEND at an offset. Returns the offset after the block, its content-length or
+#: -1, and the fields of `CutHead`: ``key``, receipt as received, ``rest``, duplicate id. Returns None for a block that
+#: is incomplete or exceeds a limit, or has a fault, a CR, a repeated or ``special`` header, an escape in the key or the
+#: duplicate id, or a colon that must be escaped in the lines that are passed on.
 Cut = Callable[[bytes, int], tuple[int, int, bytes, bytes | None, bytes, bytes | None] | None]
 
 #: Constructor of the native cutter, which has a method `Cut`; None in a build without native code. Parameters: names
@@ -332,7 +333,7 @@ except ImportError:
 
 
 class CutHead(Head):
-    """The head of a SEND whose plan is found by ``key``. Its headers are decoded at the first access.
+    """The head of a SEND that `Cut` has split: its plan is found by ``key``. Headers are decoded at the first access.
 
     ``key`` has the lines that the broker reads, without content-length, ``receipt`` and the duplicate id
     (``identifier``); one more line feed stands for a receipt, two for a duplicate id. ``rest`` has the lines that are
@@ -389,7 +390,7 @@ _CRLF_END = b"\n\r\n"
 
 _SEND, _RECEIPT = b"SEND\n", b"\nreceipt:"
 _ACK, _ID = b"ACK\nid:", len(b"id:")
-_NO_MORE = b"\n\n\0"  # line ends and NUL after the only header of a frame without a body
+_NO_MORE = b"\n\n\0"  # bytes after the only header of a frame without a body
 
 
 class MalformedHead(ProtocolError):
@@ -399,10 +400,11 @@ class MalformedHead(ProtocolError):
 class HeadReader:
     """Reads the header blocks of one connection.
 
-    ``end``: the bytes that ended the latest block; the parser searches for them first. ``plain``: such a block may be
-    ordinary (`decode_plain`). ``acks``: `read_ack` may be used. ``memo``: cache of heads. ``body``: offset after the
-    block that was read last. ``last``: latest head from ``memo``; ``recent``: its block with the end, if the block came
-    twice in a row. ``asking``: common prefix of two consecutive blocks that differ only in the value of ``receipt``.
+    ``end``: the bytes that ended the latest block; the parser searches for them first. ``plain``: a block with this end
+    may be ordinary (`decode_plain`). ``acks``: `read_ack` may be used. ``memo``: cache of heads. ``body``: offset after
+    the block that was read last. ``last``: latest head from ``memo``; ``recent``: block and end of this head, if the
+    block came twice in a row. ``asking``: common prefix of two consecutive blocks that differ only in the value of
+    ``receipt``.
     """
 
     __slots__ = (
@@ -462,7 +464,7 @@ class HeadReader:
         self.memo.clear()
 
     def can_cut(self) -> bool:
-        """Return whether `cut` can be used, while heads are not cached."""
+        """Return whether `cut` can be used. The parser uses it while heads are not cached."""
         if self._cutter is not None:
             return True
         use = self._use
@@ -474,7 +476,7 @@ class HeadReader:
         return True
 
     def cut(self, data: bytes, start: int) -> CutHead | None:
-        """Return the head at ``start``, None if it cannot be cut. Sets ``body``."""
+        """Return the head at ``start``, None if `Cut` does not split its block. Sets ``body`` to the body's offset."""
         cutter = self._cutter
         assert cutter is not None
         found = cutter(data, start)
@@ -485,7 +487,7 @@ class HeadReader:
         return CutHead(data, start, end - len(_LF_END), length, key, receipt, rest, identifier)
 
     def scan(self) -> HeadScan:
-        """Return a scan for an incomplete block."""
+        """Return a scan that searches an incomplete block for its end."""
         return HeadScan(self.limits, self._crlf)
 
     def read(self, data: bytes, start: int, stop: int) -> Head | None:

@@ -10,8 +10,8 @@ of a read in one of these states, and `_resume` continues with the next read:
 So no byte is searched repeatedly, and a body that comes in many reads is copied once into the buffer and once out of
 it. The result for a stream of bytes (frames, then at most one error) does not depend on the division into reads.
 
-A limit that is passed is an error at once. A header block that breaks another rule is an error when its frame ends
-in NUL: the parser reports no error about an incomplete frame.
+An exceeded limit is an error immediately. A header block that breaks another rule is an error when its frame ends in
+NUL: the parser reports no such error about an incomplete frame.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .headers import (
 )
 
 _A = ord("A")
-_CHUNK = 4096  # bytes examined at once, so that a megabyte of heart-beats is not copied repeatedly
+_CHUNK = 4096  # bytes examined in one step, so that a megabyte of heart-beats is not copied repeatedly
 
 
 def skip_line_ends(data: bytes, start: int) -> int:
@@ -43,7 +43,7 @@ def skip_line_ends(data: bytes, start: int) -> int:
     any other CR without LF.
     """
     size = len(data)
-    if data[start] == LF:  # mostly there is only one line end
+    if data[start] == LF:  # mostly a frame follows one line end
         start += 1
         if start == size or data[start] > CR:
             return start
@@ -185,7 +185,7 @@ class Parser:
                 head = known(block)
                 if head is not None:
                     if head is heads.last:
-                        # twice in a row: if the block comes a third time, no search for its end is needed
+                        # the block came twice in a row: when it comes a third time, its end need not be searched
                         recent = heads.recent = data[start : stop + len(heads.end)]
                     else:
                         heads.last = head
@@ -226,7 +226,7 @@ class Parser:
                 self._suspend_next(head, data, start)
                 break
         memo.hits += len(frames) - missed - matched
-        if matched:  # heads that `cut` has read count as not cached
+        if matched:  # heads that `cut` has read count for the pause of the cache
             memo.rest = max(0, memo.rest - matched)
         return frames
 

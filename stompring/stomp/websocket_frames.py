@@ -23,10 +23,10 @@ def read_short_messages(
 ) -> tuple[int, bool]:
     """Append the payloads of the short messages at the start of ``data`` to ``payloads``.
 
-    A short message is valid: a whole message in one masked frame with a payload of at most ``longest`` bytes. The
-    WebSocket library reads everything else, invalid frames included, and takes ten times as long. ``unmask`` gets a
-    payload and its mask. Returns the offset of the remaining bytes, and whether they may begin a short message that is
-    incomplete.
+    A short message is a whole, valid message in one masked frame with a payload of at most ``longest`` bytes. The
+    WebSocket library reads all other frames, invalid ones included, and takes ten times as long. ``unmask`` is called
+    with a payload and its mask. Returns the offset of the remaining bytes, and whether these may be the beginning of a
+    short message.
     """
     at, end = 0, len(data)
     while True:
