@@ -39,7 +39,7 @@ from .syntax_tree import (
 
 
 class Constant(str):
-    """The name of a constant: a parameter, or True, False or None."""
+    """The name of a constant in generated code: a parameter of the function, or True, False or None."""
 
     __slots__ = ()
 
@@ -88,8 +88,9 @@ def like_test(pattern: str, escape: str | None) -> tuple[str, str]:
 
 
 Known = frozenset[str]
-Valued = tuple[str, Known]  # code of a value, and the local variables bound when it was evaluated
-Tested = tuple[str, Known, Known]  # code of a test, and the variables bound if it is true, and if it is not
+Valued = tuple[str, Known]  # code of a value, and the local variables that are bound after its evaluation
+# code of a test; local variables bound if it is true; those bound if it is false
+Tested = tuple[str, Known, Known]
 
 _PYTHON = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -100,7 +101,7 @@ _RUN_TIME = """
     add subtract multiply divide remainder negative plus equal order all3 any3 not3 cached_number
 """.split()
 
-#: The generated function, and for messages with headers as lines of bytes its first statement.
+#: The generated function, and the start of its first line if messages have their headers as lines of bytes.
 _FRAME = """
 def matches(message{constants}):
     try:
@@ -110,7 +111,7 @@ def matches(message{constants}):
 """
 _LINES = "tail, stop = message.tail, message.body_at; "
 
-#: A value that is bound to a local variable.
+#: Code that binds a value to a local variable.
 _BINDING = re.compile(r"\((\w+) := ")
 
 #: Prefixes of names that may be the broker's own. Other names are headers.
@@ -126,7 +127,9 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def line_of(name: str) -> bytes | None:
-    """Return a line feed and the start of a header's line; None if the name may be the broker's own or is escaped."""
+    """Return the start of a header's line, with the line feed before it. None if the name may be one of the broker's
+    own, or if a line has it with escapes.
+    """
     if name.startswith(SYSTEM_PREFIXES) or name in MESSAGE_LINES:
         return None
     text = _plain(name)
@@ -134,7 +137,9 @@ def line_of(name: str) -> bytes | None:
 
 
 def _plain(text: str) -> bytes | None:
-    """Encode a text as in a header line. None if the line would escape it, or has the same bytes for another text."""
+    """Encode a text as in a header line. None if a line would have it with escapes, or if another text has the same
+    bytes.
+    """
     if _REPLACEMENT in text or not _ESCAPED.isdisjoint(text):
         return None
     try:
@@ -150,7 +155,8 @@ class _Emitter:
         self.convert = convert
         self._reads_lines = False
         self._lines = lines
-        self.properties: dict[str, int] = {}  # name -> number in the names of its local variables
+        # property -> number at the end of the names of its local variables
+        self.properties: dict[str, int] = {}
         self.reads_body = False
         self._temporaries = 0
         self._constants: dict[str, object] = {}  # parameter -> default value
@@ -170,7 +176,7 @@ class _Emitter:
     # -- conditions
 
     def test(self, node: Node, sense: bool, known: Known) -> Tested:
-        """Code that is true if the condition is ``sense`` (true or false), and false if it is unknown."""
+        """Return code that is true if the condition is ``sense`` (True or False), and false if it is not or unknown."""
         match node:
             case And() | Or():
                 return self._chain(node.parts, isinstance(node, And) is sense, sense, known)
@@ -206,9 +212,10 @@ class _Emitter:
         raise TypeError(f"not a condition: {node}")
 
     def _chain(self, parts: list[Node], all_of: bool, sense: bool, known: Known) -> Tested:
-        """Code for a chain of AND or OR. Variables bound by a part are known to later parts."""
+        """Return code for a chain of ANDs or ORs. Later parts can use the variables that earlier parts bind."""
         tests: list[str] = []
-        ends: list[Known] = []  # variables bound at each part where the chain may end
+        # for each part: the variables that are bound if the evaluation ends at this part
+        ends: list[Known] = []
         for part in parts:
             test, held, failed = self.test(part, sense, known)
             tests.append(test)
@@ -242,7 +249,7 @@ class _Emitter:
         return test, known, known
 
     def _numbers(self, left: Node, operator: str, right: Node, known: Known) -> Tested:
-        """``(a := left) is not None and (b := right) is not None and a < b``, without redundant parts."""
+        """Return code ``(a := left) is not None and (b := right) is not None and a < b``, without redundant parts."""
         first, after_first = self.number(left, known)
         second, after_both = self.number(right, after_first)
         if operator == "=" and isinstance(right, Number):
@@ -254,7 +261,7 @@ class _Emitter:
         return both(*tests, f"{first} {_PYTHON[operator]} {second}"), after_both, early
 
     def _present(self, value: str, tests: list[str]) -> str:
-        """A name (or constant) for the value, after a test for None."""
+        """Return a name (or constant) for the value. Adds to ``tests`` the test that the value is not None."""
         if isinstance(value, Constant):
             if value == UNKNOWN:
                 tests.append("False")
@@ -264,8 +271,8 @@ class _Emitter:
         return local
 
     def _found(self, node: Property, rest: bytes | None, known: Known) -> str | None:
-        """Code that tests whether a message has the header, with a value that begins with ``rest``. None if a search
-        for the line cannot decide that, or if the value is in a local variable.
+        """Return code that tests whether a message has the header with a value that begins with ``rest``. None if a
+        search for the line cannot decide that, or if a local variable has the value already.
         """
         line = line_of(node.name) if self._lines and rest is not None else None
         number = self.properties.setdefault(node.name, len(self.properties))
@@ -277,8 +284,8 @@ class _Emitter:
     def _line(
         self, node: Property, text: str, sense: bool, known: Known, *, prefix: bool = False
     ) -> str | None:
-        """Code that tests whether a header equals a text, or begins with it; the opposite if ``sense`` is False. None
-        if a search for the line cannot decide that.
+        """Return code that tests whether a header equals a text, or with ``prefix`` begins with it; the opposite if
+        ``sense`` is False. None if a search for the line cannot decide that.
         """
         value = _plain(text)
         if value is not None and not prefix:
@@ -306,7 +313,7 @@ class _Emitter:
         return f"{function}({first}, {second}, {text}, {self.convert})"
 
     def _like(self, node: Like, sense: bool, known: Known) -> Tested:
-        """A value that is not text matches no pattern (Artemis): LIKE is false, NOT LIKE true."""
+        """Return code for LIKE. If a value is not text, LIKE is false and NOT LIKE is true, as in Artemis."""
         function, text = like_test(node.pattern, node.escape)
         if isinstance(node.operand, Property) and function in ("__eq__", "startswith"):
             line = self._line(node.operand, text, sense, known, prefix=function == "startswith")
@@ -341,7 +348,7 @@ class _Emitter:
     # -- values
 
     def value(self, node: Node, known: Known) -> Valued:
-        """Code for a value of any type; None if missing or unknown."""
+        """Return code for a value of any type. At run time, a missing or unknown value is None."""
         match node:
             case Property():
                 return self._property(node, known)
@@ -360,7 +367,7 @@ class _Emitter:
         return UNKNOWN, known
 
     def number(self, node: Node, known: Known) -> Valued:
-        """Code for a value that is read as a number; None at run time if the value is not a number."""
+        """Return code that reads a value as a number. At run time, the result is None if the value is not a number."""
         match node:
             case Number():
                 return self._constant(node.value), known
@@ -382,7 +389,7 @@ class _Emitter:
         return f"number({operand})", known
 
     def _three_valued(self, node: Node, known: Known) -> Valued:
-        """Code for the three-valued result of a condition, needed for ``(a = 1) = (b = 2)`` and the like.
+        """Return code for the three-valued result of a condition, as the operands of ``(a = 1) = (b = 2)`` need it.
 
         Each part is generated once, so that the code does not double with every level.
         """
@@ -417,7 +424,9 @@ class _Emitter:
         return f"({local} := message.{read}({self._constant(line or node.name)}))", known | {local}
 
     def _number_of_property(self, node: Property, known: Known) -> Valued:
-        """``(numberN := cached_number(v) if isinstance(v, str) and len(v) <= CACHED_LENGTH else number(v))``"""
+        """Return code ``(numberN := cached_number(v) if isinstance(v, str) and len(v) <= CACHED_LENGTH else
+        number(v))``.
+        """
         local = f"number{self.properties.setdefault(node.name, len(self.properties))}"
         if local in known:
             return local, known
@@ -429,7 +438,7 @@ class _Emitter:
         return f"({local} := cached_number({same}) if {short} else number({same}))", known | {local}
 
     def _named(self, value: str) -> tuple[str, str]:
-        """Return code that binds a value to a local variable, and the variable, for a value that is used twice."""
+        """Return code that binds a value to a local variable, and the name of this variable for the second use."""
         if value.isidentifier():
             return value, value
         bound = _BINDING.match(value)
@@ -446,10 +455,10 @@ class _Emitter:
         return word
 
 
-LENGTH_LIMIT = 8 * 1024  # characters: some thousand terms
-CACHE_SIZE = 1024  # compiled selectors in the cache
-LONG = 512  # characters: a compiled selector takes up to 150 times its length in memory
-LONG_CACHE_SIZE = 64  # number of cached selectors longer than ``LONG``, fewer because of their memory
+LENGTH_LIMIT = 8 * 1024  # characters of a selector: enough for some thousand terms
+CACHE_SIZE = 1024  # number of cached selectors with at most ``LONG`` characters
+LONG = 512  # characters; in memory, a compiled selector takes up to 150 bytes for each
+LONG_CACHE_SIZE = 64  # number of cached selectors with more than ``LONG`` characters
 
 # A selector may have several prefixes in any order; the last of contradicting ones applies (Artemis).
 _PREFIX = re.compile(r"(no_)?(convert_string_expressions|hyphenated_props):\s*")

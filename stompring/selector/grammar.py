@@ -47,7 +47,7 @@ KEYWORDS = frozenset(
     ("NOT", "AND", "OR", "BETWEEN", "LIKE", "ESCAPE", "IN", "IS", "TRUE", "FALSE", "NULL", "XPATH", "XQUERY")
 )
 
-# One regular expression for all numbers: lark tries terminals one after another and does not look for the longest.
+# One regular expression for all numbers: lark takes the first terminal that matches, not the longest match.
 _NUMBER = (
     r"0[xX][0-9a-fA-F]+[lL]?"
     r"|([0-9]+\.[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
@@ -260,7 +260,7 @@ def _compared(left: Node, operator: str, right: Node) -> Node:
 
 
 def _negated(word: Token | None, node: Node) -> Node:
-    """Return the node, inside a NOT if ``word`` is given."""
+    """Return the node; inside a `Not` if ``word`` is given (the token NOT)."""
     return node if word is None else nest(Not(node.column, node), node)
 
 
@@ -294,7 +294,7 @@ def _numeric(token: Token) -> int | float:
 _WORDS = {
     "NAME": "a property, constant or '('",
     "STRING": "a string",
-    "NUMBER": None,  # covered by the first line
+    "NUMBER": None,  # not shown: the text for NAME includes constants
     "EQUALITY": "an operator",
     "NOT": "NOT",
     "NULL": "NULL",

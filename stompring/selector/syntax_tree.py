@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-SHOWN_LENGTH = 40  # characters of the selector in an error message
+SHOWN_LENGTH = 40  # maximum number of characters of the selector in an error message
 
 
 class InvalidSelector(ValueError):
-    """The text is not a valid selector. ``str()`` is one line with the column, the found and the expected token.
+    """The text is not a valid selector. ``str()`` is one line with the column, the token found there, and the expected
+    tokens.
 
     ``column`` counts characters from 1 in the stripped text, prefixes included; ``None`` for errors without a column.
     """
@@ -35,7 +36,8 @@ class Kind(Enum):
     """The static type of a node."""
 
     ANY = auto()  # a property, of any type
-    TEXT = auto()  # a string constant, or a concatenation with one: its strings are never read as numbers
+    # a string constant, or a concatenation with one: operators never read such a string as a number
+    TEXT = auto()
     NUMBER = auto()
     BOOLEAN = auto()
     NULL = auto()
@@ -43,7 +45,7 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class Node:
-    """A node: ``column`` of its start, ``depth`` of nesting (a leaf is 1), ``size`` in nodes."""
+    """A node. ``column``: number of its first character. ``depth``: nesting, 1 for a leaf. ``size``: number of nodes."""
 
     column: int
     depth: int = field(default=1, kw_only=True)
@@ -99,7 +101,7 @@ class Negative(Unary):
 
 
 class Positive(Unary):
-    """Unary plus: reads its operand as a number."""
+    """Unary plus, which reads its operand as a number."""
 
 
 @dataclass(slots=True)
@@ -152,7 +154,7 @@ class IsNull(Unary):
 
 @dataclass(slots=True)
 class Like(Node):
-    """A pattern with ``%`` and ``_``, which ``escape`` makes literal."""
+    """LIKE: a pattern with ``%`` and ``_``. After the character ``escape``, these two stand for themselves."""
 
     operand: Node
     pattern: str
@@ -184,8 +186,8 @@ _KINDS: dict[type[Node], Kind] = {
     Positive: Kind.NUMBER,
 }
 
-NESTING_LIMIT = 100  # far below the recursion limits of the compilers
-SIZE_LIMIT = 2000  # conditions, operators and operands: some 600 comparisons; compiling blocks the broker
+NESTING_LIMIT = 100  # levels: far below the recursion limits of the compilers
+SIZE_LIMIT = 2000  # nodes: some 600 comparisons; there is a limit because compiling blocks the broker
 XPATH_SIZE = 20  # number of nodes for which an XPATH counts
 
 
@@ -208,7 +210,8 @@ def condition(node: Node, position: str) -> Node:
 
 
 def comparable(left: Node, right: Node, operator: str) -> None:
-    """Check ``=`` and ``<>``: not with NULL, and not a boolean constant with a constant of another kind."""
+    """Check the operands of ``=`` and ``<>``: NULL is invalid, and so is a boolean constant with a constant of another
+    kind."""
     for node in (left, right):
         if isinstance(node, Null):
             raise InvalidSelector(f"NULL cannot be compared with {operator}, use IS NULL", node.column)
@@ -220,9 +223,9 @@ def comparable(left: Node, right: Node, operator: str) -> None:
 
 
 def valued(use: str, *nodes: Node, no_text: bool = False) -> None:
-    """Reject booleans, conditions and NULL in arithmetic and comparisons. ``use`` describes the use, for the error.
+    """Reject booleans, conditions and NULL as operands of arithmetic and comparisons. ``use``: words for the error.
 
-    ``no_text`` (``< <= > >=`` and BETWEEN): reject string constants, too.
+    ``no_text``: reject string constants, too, as operands of ``< <= > >=`` and BETWEEN.
     """
     for node in nodes:
         if node.kind in (Kind.BOOLEAN, Kind.NULL) or (no_text and isinstance(node, Text)):

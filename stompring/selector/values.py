@@ -1,8 +1,8 @@
 """Comparison and arithmetic of values at run time.
 
-``None`` is SQL's unknown: a missing property, text that is not a number where a number is needed, a value of another
-type than the other operand. Header values are text: with conversion (the default), an operator reads text as a number
-if its other operand is a number, and as a boolean if that is a boolean.
+``None`` is SQL's unknown: a missing property, text that is not a number although a number is needed, or operands of
+different types. Header values are text: with conversion (the default), an operator reads text as a number if its other
+operand is a number, and as a boolean if its other operand is a boolean.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def plain_number(value: Value) -> Numeric | None:
 
 
 def boolean(value: Value) -> bool | None:
-    """Return the value as a boolean, converted from the text ``true`` or ``false`` in any case; else None."""
+    """Return a boolean, or the boolean that the text ``true`` or ``false`` (ignoring case) stands for; else None."""
     if isinstance(value, str):
         return _BOOLEANS.get(value.lower()) if len(value) <= 5 else None
     return plain_boolean(value)

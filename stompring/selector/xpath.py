@@ -14,9 +14,10 @@ from xml.etree.ElementTree import Element, ElementTree, ParseError, TreeBuilder,
 
 from .syntax_tree import InvalidSelector, shown
 
-BODY_LENGTH = 100 * 1024  # bytes; selectors in Artemis do not see the bodies of large messages either
-BODY_DEPTH = 100  # nested elements
-EXPRESSION_NESTING = 50  # nested brackets: elementpath's parser is recursive
+BODY_LENGTH = 100 * 1024  # bytes; in Artemis, too, selectors cannot read the bodies of large messages
+BODY_DEPTH = 100  # levels of nested elements
+# levels of nested brackets; there is a limit because elementpath's parser is recursive
+EXPRESSION_NESTING = 50
 EVALUATION_TIME = 0.5  # seconds, after which a body does not match: "//*[//*[//*]]" would take hours
 OVERRUNS = 10  # number of timeouts after which an XPATH is no longer evaluated
 
@@ -37,7 +38,7 @@ class _BoundedBuilder(TreeBuilder):
         self._depth = 0
 
     def doctype(self, *_: object) -> None:
-        """Called before a DTD is read."""
+        """Reject the body: it has a DTD. The parser calls this before it reads the DTD."""
         raise ParseError("a DTD is not allowed")
 
     def start(self, *arguments: Any) -> Element:

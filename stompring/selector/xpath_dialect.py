@@ -37,7 +37,9 @@ class Dialect(XPath1Parser):
 
 
 def _compare(token: Any, context: XPathContext | None = None) -> bool:
-    """XPath 1.0 section 3.4: booleans before numbers before strings; ``<`` and the like always numbers."""
+    """Compare by XPath 1.0 section 3.4: as booleans if one operand is a boolean, else as numbers if one is a number,
+    else as strings; ``<`` and the other orders always compare numbers.
+    """
     symbol = token.symbol
     left, right = (list(side.atomization(copy(context))) for side in token)
     if any(len(side) == 1 and isinstance(side[0], bool) for side in (left, right)):
@@ -61,7 +63,7 @@ def _any_pair(symbol: str, left: list[Any], right: list[Any]) -> bool:
 
 
 def _concat(token: Any, context: XPathContext | None = None) -> str:
-    """XPath 1.0 section 4.2 with a limit: an expression may name the whole document a thousand times."""
+    """Concatenate strings (XPath 1.0 section 4.2), up to a limit: an expression may contain the document many times."""
     parts: list[str] = []
     length = 0
     for index in range(len(token)):
