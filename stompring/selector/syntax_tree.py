@@ -45,7 +45,7 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class Node:
-    """A node. ``column``: number of its first character. ``depth``: nesting, 1 for a leaf. ``size``: number of nodes."""
+    """A node. ``column``: that of its first character. ``depth``: nesting, 1 for a leaf. ``size``: number of nodes."""
 
     column: int
     depth: int = field(default=1, kw_only=True)
