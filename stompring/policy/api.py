@@ -36,7 +36,7 @@ REQUIRED: Any = object()
 
 
 def as_text(value: Any) -> str:
-    """The value of a parameter as written in broker.xml."""
+    """Return the value of a parameter in the form of broker.xml."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(value) if isinstance(value, tuple | list) else str(value)
@@ -44,7 +44,9 @@ def as_text(value: Any) -> str:
 
 @dataclass(slots=True)
 class Parameter:
-    """One parameter: help, default and bounds; key, kind and reader are set when its class is created."""
+    """One parameter of a policy. Its declaration gives ``help``, default and bounds; ``key``, ``kind`` and ``reader``
+    are set when the class of the policy is created.
+    """
 
     help: str
     default: Any = REQUIRED
@@ -55,7 +57,7 @@ class Parameter:
     reader: Callable[[str], Any] = str
 
     def read(self, text: str, folder: Path) -> Any:
-        """The value of a text in broker.xml; paths start at ``folder``. Raises `ValueError`."""
+        """Return the value of a text in broker.xml. A relative path is relative to ``folder``. Raises `ValueError`."""
         value = self.reader(text)
         return folder / value if isinstance(value, Path) else value
 
@@ -92,7 +94,9 @@ def parameter(help: str, default: Any = REQUIRED, *, least: float = -math.inf, m
 
 
 def declared_parameters(owner: type) -> dict[str, Parameter]:
-    """The parameters of a class by attribute, those of its bases first. Raises `TypeError` for an invalid one."""
+    """Return the parameters of a class by name of the attribute, those of base classes first. Raises `TypeError` for an
+    invalid declaration.
+    """
     found: dict[str, Parameter] = {}
     for base in reversed(owner.__mro__):
         for name, value in vars(base).items():
@@ -112,7 +116,8 @@ def _complete(one: Parameter, owner: type, name: str) -> None:
     hint = get_annotations(owner).get(name)
     if hint is None:
         raise TypeError(f"parameter {name} of {owner.__name__} has no type annotation")
-    while isinstance(hint, str):  # as typing.get_type_hints does, of all annotations; one may be quoted twice
+    # a loop, because an annotation may be quoted twice; typing.get_type_hints would evaluate all annotations
+    while isinstance(hint, str):
         try:
             hint = eval(hint, vars(sys.modules[owner.__module__]))  # nosec B307
         except Exception as error:
@@ -282,8 +287,8 @@ class AddressPolicy:
     def created(self) -> None:
         """Called when the address was created, the broker started, or a reload gave the address this policy.
 
-        If it raises, the address accepts no messages and no subscribers until a reload replaces the policy. The
-        text of a `ValueError` is sent to clients.
+        If this hook raises an exception, the address accepts no messages and no subscribers until a reload replaces
+        the policy. The text of a `ValueError` is sent to clients.
         """
 
     def replaces(self, former: Self) -> None:
@@ -338,10 +343,10 @@ class AddressPolicy:
     # ---- rings
 
     def overflow(self, queue: QueueView, returning: bool) -> None:
-        """Evicts messages of a ring over its size, or of a full one to which a message returns (``returning``).
+        """Evicts messages of a ring over its size, or of a full ring to which a message returns (``returning``).
 
-        Policies are called in turn until the ring has its size; the last one is the built-in ring, which evicts the
-        oldest message for a new one, and none for a returning one, which is then lost itself.
+        Policies are called in turn until the ring is within its size, the built-in ring last: it evicts the oldest
+        message for a new one. It evicts none for a returning message, which is then dropped itself.
         """
 
     # ---- messages in queues

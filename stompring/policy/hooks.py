@@ -67,7 +67,7 @@ class ErrorEntry(NamedTuple):
 
 
 class PolicyErrors:
-    """Exceptions and slow calls of all policies of one broker: each counted, each cause logged once."""
+    """Exceptions and slow calls of all policies of one broker. Each is counted, and each cause is logged once."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()  # exceptions by policy and hook
@@ -77,7 +77,7 @@ class PolicyErrors:
         self.last: dict[str, ErrorEntry] = {}  # last exception by policy
         self.slow: Counter[tuple[str, str]] = Counter()  # calls longer than `SLOW_HOOK`, by policy and hook
         self.longest: dict[tuple[str, str], float] = {}  # seconds of the longest slow call
-        # by policy and hook: time before which nothing is logged, and the count at the last log line
+        # by policy and hook: time before which no slow call is logged, and number of slow calls at the last log line
         self._log_after: dict[tuple[str, str], tuple[float, int]] = {}
 
     def slow_hook(self, policy: str, address: str, hook: str, seconds: float) -> None:
@@ -145,9 +145,9 @@ IMMUTABLE_HEADERS = {
 
 
 class BoundPolicy:
-    """The object of a policy for one address. ``start_error`` is the reason why it could not start, None else."""
+    """The object of a policy for one address. ``start_error``: the error if the policy could not start, else None."""
 
-    #: The class of ``AddressPolicy.address``.
+    #: Class of the object that the policy gets as ``AddressPolicy.address``.
     view: ClassVar[type[AddressView]] = AddressView
 
     def __init__(self, selected: SelectedPlugin, address: Address, errors: PolicyErrors) -> None:
@@ -196,7 +196,7 @@ class BoundPolicy:
         self.timed(hook, began)
 
     def ask(self, hook: str, call: Callable[..., object], argument: object) -> object:
-        """The verdict of a hook, or its exception."""
+        """Call a hook. Return its verdict, or the exception that it raised."""
         began = perf_counter()
         try:
             verdict = call(argument)
@@ -206,7 +206,7 @@ class BoundPolicy:
         return verdict
 
     def timed(self, hook: str, began: float) -> None:
-        """Check the duration of a hook that was called at ``began`` (`perf_counter`)."""
+        """Record a call as slow if it took longer than `SLOW_HOOK`. ``began``: `perf_counter` before the call."""
         seconds = perf_counter() - began
         if seconds > SLOW_HOOK:
             self.slow(hook, seconds)
@@ -217,7 +217,7 @@ class BoundPolicy:
 
     @property
     def admit(self) -> Callable[[Offer], object]:
-        """The policy's `AddressPolicy.admit`."""
+        """The method `AddressPolicy.admit` of the policy."""
         return self.policy.admit
 
     def has(self, hook: str) -> bool:
@@ -231,7 +231,7 @@ class BoundPolicy:
         return self._errors.record(self.name, self._address, hook, error, self.selected.location)
 
     def refused(self, verdict: Refuse) -> Refused:
-        """The error for the client of a verdict `Refuse`."""
+        """Return the error that the client gets for a verdict `Refuse`."""
         return Refused(f"{verdict.reason} (policy {self.name} of address {self._address})")
 
     def wrong(self, hook: str, answer: object) -> Refused:
@@ -239,7 +239,7 @@ class BoundPolicy:
         return self.failed(hook, TypeError(f"{answer!r} is not a verdict of {hook}"))
 
     def changes(self, headers: Mapping[str, str | None]) -> Mapping[bytes, bytes | None]:
-        """Changed headers as bytes. Raises `TypeError` or `ValueError` for invalid headers."""
+        """Return the headers of a verdict as bytes. Raises `TypeError` or `ValueError` for invalid headers."""
         changes: dict[bytes, bytes | None] = {}
         for name, value in headers.items():
             if name in IMMUTABLE_HEADERS:
@@ -255,7 +255,7 @@ NOTIFICATION_HOOKS = ("enqueued", "evicted", "expired", "killed", "dead_lettered
 
 
 def _dead_letter(ref: Reference) -> None:
-    """The listener of ``ring-policy`` DEAD_LETTER."""
+    """Send a message that a ring evicts to the dead-letter-address (``ring-policy`` DEAD_LETTER)."""
     send_dead_letter(ref, EVICTED)
 
 
@@ -283,14 +283,16 @@ class _Step(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """The first verdict or exception of several policies."""
+    """The first verdict or exception of several policies, and the position of its policy among them."""
 
     position: int
     answer: object
 
 
 def compose_admission(policies: Sequence[BoundPolicy], hooks: Hooks) -> None:
-    """Set the hooks for `AddressPolicy.admit`, `entered` and `refused`. A single policy is called directly."""
+    """Set the attributes of ``hooks`` that call `AddressPolicy.admit`, `entered` and `refused`. The hook of a single
+    policy is called without a function in between.
+    """
     steps = [
         _Step(bound, bound.admit, bound.has("entered"), bound.has("refused"))
         for bound in policies
@@ -319,7 +321,7 @@ def compose_admission(policies: Sequence[BoundPolicy], hooks: Hooks) -> None:
 class MessageAdmission:
     """Implements `broker.ports.Admission`. ``answer`` is the result of ``Hooks.admit`` of the address.
 
-    Without ``steps`` a policy could not start: ``answer`` is the reason for which every message is refused.
+    ``steps`` is empty if a policy of the address could not start: every message is refused, with ``answer`` as reason.
     """
 
     __slots__ = ("_answer", "_changes", "_passed", "_steps")
@@ -335,7 +337,7 @@ class MessageAdmission:
             self._passed, self._answer = answer
 
     def evaluate(self, offer: Offer) -> AdmissionResult | None:
-        if self._changes:  # headers changed before a `Wait`
+        if self._changes:  # a call after a `Wait`: policies before it have changed headers
             offer = offer.changed(self._changes)
         if len(self._steps) == 1:
             return self._evaluate_one(offer)
@@ -354,7 +356,7 @@ class MessageAdmission:
                 if result.headers:
                     self._changes |= result.headers
                     if result.address is None and self._passed + 1 < len(self._steps):
-                        # the next policy sees the headers as changed by this one
+                        # the next policy gets the changed headers
                         offer = offer.changed(result.headers)
             self._passed += 1
             if result is not None and result.address is not None:
@@ -362,7 +364,7 @@ class MessageAdmission:
         return AdmissionResult(headers=self._changes) if self._changes else None
 
     def _evaluate_one(self, offer: Offer) -> AdmissionResult | None:
-        """Implement `evaluate` for the usual case of one policy."""
+        """Evaluate the only policy of the address: a fast `evaluate` for the usual case."""
         answer = self._next_answer(offer)
         if answer is None or answer is ACCEPT:
             self._passed = 1
@@ -391,7 +393,7 @@ class MessageAdmission:
 
 
 def _admission_result(bound: BoundPolicy, verdict: object) -> AdmissionResult:
-    """The result for the broker of one policy's verdict or exception. Raises `Refused`."""
+    """Convert the verdict or exception of one policy to a result for the broker. Raises `Refused`."""
     if isinstance(verdict, HOOK_EXCEPTIONS):
         raise bound.failed("admit", verdict) from verdict
     if verdict is DROP:
@@ -414,9 +416,10 @@ def _admission_result(bound: BoundPolicy, verdict: object) -> AdmissionResult:
 def compose_full(
     policies: Sequence[BoundPolicy], last: FullPolicy, address: Address
 ) -> tuple[FullPolicy | None, Full | None]:
-    """The hook `AddressPolicy.full` of an address: a constant answer, or a function that decides for each message.
+    """Return how the policies of an address decide if it is full: a constant answer, or None and a function that calls
+    `AddressPolicy.full` of each policy for a message.
 
-    ``last`` is the answer if no policy has one.
+    ``last``: answer if no policy has one.
     """
     calls: list[tuple[BoundPolicy, Callable[[Offer], object]]] = []
     for bound in policies:
@@ -451,7 +454,8 @@ def compose_full(
 
 
 def _drop_oldest(address: Address, size: int) -> bool:
-    """Evict the oldest messages until the address is below its limit, or ``size`` bytes are free. False if none can be.
+    """Evict the oldest messages until the address is below its limit, or ``size`` bytes are free. Return False if the
+    address is full and no message can be evicted.
 
     A message in several queues is evicted from all of them at once, if it is the oldest of each. Otherwise, or while a
     queue is delivering it, no memory would become free.
@@ -474,7 +478,9 @@ def _drop_oldest(address: Address, size: int) -> bool:
 
 
 def compose_overflow(policies: Sequence[BoundPolicy], ring: Ring) -> Callable[[QueueView, bool], None]:
-    """A function that calls `AddressPolicy.overflow` of each policy, then the built-in ring, until a ring fits."""
+    """Return a function that calls `AddressPolicy.overflow` of each policy, then the built-in ring, until the ring is
+    within its size.
+    """
     calls = [(bound, bound.policy.overflow) for bound in policies if bound.has("overflow")]
     if not calls:
         return ring.overflow
@@ -490,7 +496,9 @@ def compose_overflow(policies: Sequence[BoundPolicy], ring: Ring) -> Callable[[Q
 
 
 def compose_subscribed(policies: Sequence[BoundPolicy]) -> Callable[[Subscriber], None] | None:
-    """A function that calls `AddressPolicy.subscribed` of each policy and raises `Refused`. None: no policy has it."""
+    """Return a function that calls `AddressPolicy.subscribed` of each policy, and raises `Refused` for a refusal. None:
+    no policy has this hook.
+    """
     calls = [(bound, bound.policy.subscribed) for bound in policies if bound.has("subscribed")]
     if not calls:
         return None
@@ -543,7 +551,7 @@ class PolicyTransformer:
         except Refused:
             return None
         if result.wait or result.address is not None:
-            bound.wrong("admit", verdict)  # a transformer decides at once, and not about the address
+            bound.wrong("admit", verdict)  # a transformer cannot delay or redirect a copy
             return None
         return None if result.drop else result.headers or NO_CHANGES
 
@@ -573,7 +581,7 @@ class Policies:
         self._built_in: dict[str, Hooks] = {name: Hooks(name, self._ring.overflow) for name in FullPolicy}
 
     def use(self, plugins: Plugins) -> None:
-        """Replace the plugins. Addresses get the new ones when settings are applied next."""
+        """Replace the plugins. An address gets its new policies when its settings are applied next."""
         self._plugins = plugins
 
     @property
@@ -590,7 +598,7 @@ class Policies:
         return [bound.name for bound in self._bound.get(address, ())]
 
     def policies_for(self, address: Address) -> list[AddressPolicy]:
-        """The objects behind `names_for`."""
+        """Return the policies whose names `names_for` returns."""
         return [bound.policy for bound in self._bound.get(address, ())]
 
     # ---- implementation of stompring.broker.ports.Policies
@@ -620,7 +628,7 @@ class Policies:
         return hooks
 
     def _selected(self, address: Address) -> list[SelectedPlugin]:
-        """The policies that the settings of an address name, the ``address-full-policy`` last."""
+        """Return the policies that the settings of an address name; the ``address-full-policy`` is last."""
         if self._plugins is None:
             return []
         settings = address.settings
@@ -632,7 +640,7 @@ class Policies:
     def _bind(
         self, address: Address, selected: SelectedPlugin, before: dict[str, BoundPolicy]
     ) -> BoundPolicy:
-        """The object of a policy for an address: the former one if neither parameters nor code have changed."""
+        """Return the policy for an address: the object in ``before`` if neither parameters nor code have changed."""
         former = before.get(selected.name)
         if former is not None and former.start_error is not None:
             former = None

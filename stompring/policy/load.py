@@ -2,7 +2,7 @@
 
 Sources are modules in a directory ``plugins`` near broker.xml, installed packages, and the shipped plugins.
 
-The catalogue runs no policy: it parses each source for the class with the base `AddressPolicy`, and for its docstring.
+The catalogue runs no policy: it parses each source, to find the class with the base `AddressPolicy` and its docstring.
 Only `load_details` adds the parameters of a policy.
 
 The broker imports only policies that broker.xml names. It executes a module again after its file has changed. It
@@ -42,7 +42,8 @@ Found = TypeVar("Found")
 #: Maximum length in bytes of a source that is parsed.
 LARGEST = 4 * 1024 * 1024
 
-#: The value of an entry point; extras in brackets are obsolete. `EntryPoint.module` fails an assertion if it is wrong.
+#: A valid value of an entry point, maybe with extras in brackets, which are obsolete. For an invalid value
+#: `EntryPoint.module` fails with an AssertionError.
 TARGET = re.compile(r"([\w.]+)\s*:\s*(\w+)\s*(?:\[.*\])?")
 
 
@@ -72,7 +73,7 @@ class Entry:
 
     @property
     def origin(self) -> str:
-        """The source, for people: file and class, or package and entry point."""
+        """The source as text for people: file and class, or package and entry point."""
         if self.target is not None:
             return (
                 f"{self.distribution or 'unknown package'} {self.version or ''}".rstrip() + f", {self.target}"
@@ -92,7 +93,7 @@ def catalogue(sources: PluginSources) -> list[Entry]:
         entry = _from_file(name, path)
         entry.shipped = True
         entries.append(entry)
-    # a module before a package, and the first of several packages, as in `PluginSources.load`
+    # as in `PluginSources.load`, a module precedes packages of the same name, and the first package later ones
     first = _first((entry.name, entry) for entry in entries if entry.path or entry.target)
     for entry in entries:
         winner = first.get(entry.name, entry)
@@ -190,7 +191,7 @@ def parse(path: Path) -> ast.Module:
         raise Unreadable(f"{path} cannot be read: {error.strerror or error}") from error
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # running the policy shows the warnings
+            warnings.simplefilter("ignore")  # the same warnings are shown when the policy is executed
             return ast.parse(data)
     except SyntaxError as error:
         raise Unreadable(f"{path}:{error.lineno or 1}: {type(error).__name__}: {error.msg}") from error
@@ -199,7 +200,9 @@ def parse(path: Path) -> ast.Module:
 
 
 def policy_classes(tree: ast.Module) -> list[ast.ClassDef]:
-    """The public classes of a module with the base `AddressPolicy`, or with an earlier such class as a base."""
+    """Return the public classes of a module that derive from `AddressPolicy`, maybe through earlier classes of the
+    module.
+    """
     names = {"AddressPolicy"}
     for statement in tree.body:
         if isinstance(statement, ast.ImportFrom):
@@ -216,7 +219,7 @@ def policy_classes(tree: ast.Module) -> list[ast.ClassDef]:
 
 
 def _base_name(base: ast.expr) -> str | None:
-    """The last name of ``AddressPolicy``, ``policy.AddressPolicy``, ``Base[int]``."""
+    """Return the name of a base class without module and parameters: ``Base`` for ``module.Base`` or ``Base[int]``."""
     match base:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
@@ -234,7 +237,7 @@ def _first_line(text: str | None) -> str:
 
 
 def _source_of(dotted: str) -> Path | None:
-    """The source of a module, found without importing the module or its packages."""
+    """Return the source file of a module. Does not import the module or its packages."""
     top, *inner = dotted.split(".")
     try:
         spec = find_spec(top) if top else None
@@ -253,7 +256,7 @@ def _source_of(dotted: str) -> Path | None:
 
 
 class Ring(AddressPolicy):
-    """A full ring evicts its oldest message for a new one; a returning message is lost instead."""
+    """A full ring evicts its oldest message for a new one. A message that returns to a full ring is dropped itself."""
 
     def overflow(self, queue: QueueView, returning: bool) -> None:
         if not returning:
@@ -292,7 +295,9 @@ class PluginSources:
         return _first(pair for folder in self.folders for pair in _modules(folder))
 
     def shipped(self) -> dict[str, Path]:
-        """The modules that come with stompring, by the names of their policies, unless a plugin directory has them."""
+        """Return the modules that come with stompring, by the names of their policies; none if a plugin directory is
+        the directory of these modules.
+        """
         try:
             folder = shipped_directory(PLUGIN_DIRECTORY)
         except ConfigurationError:
@@ -376,9 +381,9 @@ def _execute(path: Path, code: bytes) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     former = sys.modules.get(name)
-    sys.modules[name] = module  # annotations are resolved there
+    sys.modules[name] = module  # the module must be there while its annotations are resolved
     try:
-        # not by the loader, which would use a cached .pyc if the file was changed twice within its time resolution
+        # do not use the loader: if the file was changed twice in quick succession, it would execute the former .pyc
         exec(compile(code, str(path), "exec", dont_inherit=True), module.__dict__)  # nosec B102
     except BaseException as error:
         if former is not None:
@@ -400,7 +405,7 @@ def _only_policy(module: ModuleType, path: Path) -> type[AddressPolicy]:
         and value.__module__ == module.__name__
         and not value.__name__.startswith("_")
     )
-    found = list(dict.fromkeys(policies))  # a class may have two names
+    found = list(dict.fromkeys(policies))  # a class that has two names counts once
     if len(found) == 1:
         return found[0]
     if not found:
@@ -412,7 +417,7 @@ def _only_policy(module: ModuleType, path: Path) -> type[AddressPolicy]:
 
 
 def _describe(error: BaseException, path: Path) -> str:
-    """FILE:LINE in the plugin, type and text of an exception."""
+    """Return FILE:LINE in the plugin, type and text of an exception."""
     if isinstance(error, SyntaxError):
         return f"{path}:{error.lineno or 1}: {type(error).__name__}: {error.msg}"
     frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
@@ -427,7 +432,8 @@ class SelectedPlugin:
     name: str  # name of the policy in broker.xml
     kind: type[AddressPolicy]
     values: Mapping[str, Any]
-    files: Mapping[str, bytes] = field(default_factory=dict)  # digests of files that values name
+    # digests of the files that are values of parameters
+    files: Mapping[str, bytes] = field(default_factory=dict)
     location: str = field(default="", compare=False)  # FILE:LINE of the policy in broker.xml
 
     def make(self) -> AddressPolicy:
@@ -478,7 +484,7 @@ def load(configuration: BrokerConfiguration, sources: PluginSources) -> Plugins:
 def _uses(
     configuration: BrokerConfiguration, plugins: Mapping[str, PluginConfiguration]
 ) -> Iterator[PolicyUse]:
-    """The uses of plugins in address-settings and as transformers."""
+    """Yield the uses of plugins: those in address-settings, and those as transformers."""
     for transformer in configuration.transformers:
         if transformer.policy is not None:
             yield transformer.policy
@@ -493,7 +499,7 @@ def _uses(
 def _selected(
     faults: Faults, use: PolicyUse, kind: type[AddressPolicy], plugin: PluginConfiguration
 ) -> SelectedPlugin | None:
-    """The policy of ``use``. Its own properties override those of the plugin. None after an error."""
+    """Return the policy of ``use``, whose properties override those of the plugin. None after an error."""
     what = f"policy '{use.name}'"
     line = use.line or plugin.line
     values = _values(faults, kind, (*plugin.properties, *use.properties), what)
@@ -522,7 +528,7 @@ def _selected(
 def _values(
     faults: Faults, kind: type[AddressPolicy], properties: Iterable[Property], what: str
 ) -> dict[str, Any] | None:
-    """The values of properties, by attribute; None after an error, which is added to ``faults``."""
+    """Return the values of properties, by name of the attribute. None after an error, which is added to ``faults``."""
     known = {one.key: name for name, one in kind.parameters.items()}
     values: dict[str, Any] = {}
     valid = True

@@ -54,7 +54,7 @@ from .views import AddressView, MessageView, PolicyTimer, QueueView, view_of
 #: Time at which every test begins, epoch milliseconds.
 START_TIME = 1_700_000_000_000
 
-#: Longest plausible duration in seconds, and in milliseconds: a longer one is in the wrong unit.
+#: Longest plausible duration in seconds, and in milliseconds. A test that uses a longer one has confused the units.
 DAY, YEAR = 86_400, 366 * 86_400_000
 
 
@@ -92,11 +92,12 @@ class ManualClock(sched.scheduler):
 
     def __init__(self) -> None:
         super().__init__(lambda: self._now)
-        self._now = START_TIME * 1000  # microseconds: sums of seconds would not be exact
+        self._now = START_TIME * 1000  # microseconds as an int, because sums of float seconds are not exact
 
     def seconds(self) -> float:
         """Seconds since the epoch."""
-        return (self._now + 0.5) / 1_000_000  # avoids rounding below a whole millisecond
+        # half a microsecond more: the float must not be below a whole millisecond
+        return (self._now + 0.5) / 1_000_000
 
     def callLater(
         self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any

@@ -14,7 +14,7 @@ from stompring.broker.reference import PENDING, Reference
 
 
 class MessageView:
-    """One message in one queue. A policy may store it, but a stored message is not freed: check `waiting`."""
+    """One message in one queue. A policy that stores the object keeps the message in memory: check `waiting`."""
 
     __slots__ = ("_ref",)
 
@@ -38,7 +38,7 @@ class MessageView:
 
     @property
     def waiting(self) -> bool:
-        """Whether it is in the queue in memory now, waiting for a consumer."""
+        """Whether the message now waits for a consumer in the queue, in memory."""
         return self._ref.state == PENDING
 
     def header(self, name: str) -> str | None:
@@ -68,12 +68,12 @@ class MessageView:
 
     @property
     def durable(self) -> bool:
-        """Whether it survives a restart in a durable queue."""
+        """Whether the message survives a restart if its queue is durable."""
         return self._ref.message.traits.durable
 
     @property
     def timestamp(self) -> int:
-        """Time at which the broker accepted it, epoch milliseconds."""
+        """Time at which the broker accepted the message, epoch milliseconds."""
         return self._ref.message.timestamp
 
     @property
@@ -83,7 +83,7 @@ class MessageView:
 
     @property
     def age(self) -> int:
-        """Milliseconds since the broker accepted it."""
+        """Milliseconds since the broker accepted the message."""
         return max(0, as_queue(self._ref.queue).broker.clock.now - self._ref.message.timestamp)
 
     @property
@@ -135,17 +135,17 @@ class QueueView:
 
     @property
     def name(self) -> str:
-        """Name, unique in the broker."""
+        """Name of the queue, unique in the broker."""
         return self._queue.name
 
     @property
     def multicast(self) -> bool:
-        """Whether its routing type is MULTICAST; else ANYCAST."""
+        """Whether the routing type of the queue is MULTICAST; else it is ANYCAST."""
         return self._queue.attributes.routing_type == "MULTICAST"
 
     @property
     def durable(self) -> bool:
-        """Whether it survives a restart."""
+        """Whether the queue survives a restart."""
         return self._queue.durable
 
     @property
@@ -155,12 +155,12 @@ class QueueView:
 
     @property
     def over_size(self) -> int:
-        """Number of waiting messages above its ring-size."""
+        """Number of waiting messages above the ring-size of the queue."""
         size = self._queue.ring_size
         return max(0, self._queue.ring_count - size) if size >= 0 else 0
 
     def has_room(self, returning: bool = False) -> bool:
-        """Whether it is within its ring-size; with ``returning`` counting a message that returns to it."""
+        """Whether the queue is within its ring-size; with ``returning`` as if one more message had returned to it."""
         size = self._queue.ring_size
         return size < 0 or self._queue.ring_count + returning <= size
 
@@ -254,7 +254,7 @@ class AddressView:
 
     def __init__(self, address: Address, guard: Callable[..., None]) -> None:
         self._address = address
-        self._guard = guard  # calls the function of a timer, its first argument, with the others
+        self._guard = guard  # calls its first argument, the function of a timer, with the other arguments
         self._timers: set[PolicyTimer] = set()
 
     @property
@@ -269,17 +269,17 @@ class AddressView:
 
     @property
     def size(self) -> int:
-        """Bytes of its messages in memory (addressSize)."""
+        """Bytes of the address's messages in memory (addressSize)."""
         return self._address.memory_limit.bytes
 
     @property
     def messages(self) -> int:
-        """Number of messages in memory that were sent to it."""
+        """Number of messages in memory that were sent to the address."""
         return self._address.memory_limit.messages
 
     @property
     def message_count(self) -> int:
-        """Number of messages in all of its queues, those on disk included."""
+        """Number of messages in all queues of the address, including messages on disk."""
         return self._address.message_count
 
     @property
@@ -289,7 +289,7 @@ class AddressView:
 
     @property
     def limit_percent(self) -> int:
-        """Usage of its max-size-bytes or max-size-messages in percent; 0 without a limit."""
+        """Usage of the address's max-size-bytes or max-size-messages in percent; 0 without a limit."""
         return self._address.memory_limit.percent
 
     @property
@@ -304,16 +304,16 @@ class AddressView:
 
     @property
     def queues(self) -> list[QueueView]:
-        """Its queues, without queues of wildcard addresses that also receive its messages."""
+        """Queues of the address, without queues of wildcard addresses that also receive its messages."""
         return [view_of(queue) for queue in self._address.queues.values()]
 
     def queue(self, name: str) -> QueueView | None:
-        """Its queue of that name, None without one."""
+        """Queue of the address with this name, None without one."""
         queue = self._address.queues.get(name)
         return None if queue is None else view_of(queue)
 
     def call_later(self, seconds: float, call: Callable[..., object], *args: Any) -> PolicyTimer:
-        """Call ``call`` after ``seconds``, by the reactor's ``callLater``. ``cancel()`` of the result cancels the call.
+        """Call ``call`` after ``seconds``. The method ``cancel()`` of the result cancels the call.
 
         Timers are cancelled when the policy ends (`AddressPolicy.closed`). An exception in a timer is logged and
         counted as one of the hook ``timer``.
