@@ -62,7 +62,7 @@ class Decision:
     entries: tuple[SecuritySettingEntry, ...]
 
     def refusing(self, roles: frozenset[str], permission: PermissionType) -> SecuritySettingEntry | None:
-        """Return the first entry that grants the permission to none of these roles, None if each grants it."""
+        """Return the first entry that grants the permission to none of these roles, None if there is no such entry."""
         granted = (entry for entry in self.entries if roles.isdisjoint(entry.roles.get(permission, NO_ROLES)))
         return next(granted, None)
 
@@ -133,7 +133,9 @@ class Permissions:
         return Decision(allowed, address, entries)
 
     def _look_up(self, address: str, queue: str | None) -> tuple[SecuritySettingEntry, ...]:
-        """Return the deciding entries. Each must grant the permission. Without an entry the operation is refused."""
+        """Return the entries that decide about an address or queue. Each of them must grant the permission; if there is
+        none, the operation is refused.
+        """
         if queue is not None:
             of_queue = self._queues.get(f"{address}{QUEUE_SEPARATOR}{queue}")
             if of_queue is not None:
@@ -156,7 +158,7 @@ class Permissions:
             if overlaps(pattern.text, wildcard, self._syntax):
                 deciding.append(entry)
                 if covers(pattern.text, wildcard, self._syntax):
-                    return tuple(deciding)  # less specific entries decide about no address
+                    return tuple(deciding)  # this entry covers all remaining addresses
         return ()
 
 
@@ -210,7 +212,7 @@ class AccessControl:
 
     def __init__(self, permissions: Permissions, roles: Roles) -> None:
         self.rejections: Counter[PermissionType] = Counter()
-        self.permissions = permissions  # the entries in force
+        self.permissions = permissions  # permissions of the current configuration
         self._roles = roles
 
     @property
@@ -311,14 +313,14 @@ class FairQueue(Generic[Item]):
 
     def __init__(self, maximum: int) -> None:
         self._maximum = maximum
-        # by host; the next host to serve is first
+        # items by host; the next host to serve is first
         self._by_host: OrderedDict[str, deque[Item]] = OrderedDict()
 
     def __len__(self) -> int:
         return self._length
 
     def put(self, host: str, item: Item) -> Item | None:
-        """Append an item. Returns the item that is dropped in exchange (maybe this one), or None."""
+        """Append an item. Returns the item that is dropped because the queue is full (maybe this one), or None."""
         self._by_host.setdefault(host, deque()).append(item)
         self._length += 1
         if self._length <= self._maximum:

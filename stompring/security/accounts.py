@@ -238,7 +238,9 @@ class Edit:
 def parse_entries(
     lines: list[str], file: str, kind: str, read: Callable[[str, str | None], Content]
 ) -> dict[str, Content]:
-    """Return the results of ``read`` by name. Its ValueErrors become ConfigurationErrors with the line."""
+    """Call ``read`` with name and value of each entry in the lines. Return its results by name. A ValueError of
+    ``read`` becomes a ConfigurationError with the line.
+    """
     found: dict[str, Content] = {}
     numbers: dict[str, int] = {}
     syntax = syntax_of(file)
@@ -283,7 +285,7 @@ def _unwritable(path: Path, error: OSError, what: str) -> ConfigurationError:
 
 
 def _replace(path: Path, version: Version, what: str, text: str) -> None:
-    """Replace a file of this version atomically: mode 0600, same owner.
+    """Replace a file atomically, if it still has this version. The new file has mode 0600 and the former owner.
 
     Raises ConfigurationError if a program without the lock, such as an editor, has changed it meanwhile.
     """
@@ -501,7 +503,7 @@ def is_argon2(text: str) -> bool:
 
 
 def dummy_hash(hasher: PasswordHasher) -> str:
-    """Return a hash that no password matches: its digest is random. To verify it takes as long as a real hash."""
+    """Return a hash that no password matches: its digest is random. Its verification takes as long as any other."""
     salt, digest = (
         base64.b64encode(secrets.token_bytes(length)).rstrip(b"=").decode()
         for length in (hasher.salt_len, hasher.hash_len)
@@ -635,8 +637,8 @@ class Users(WatchedFile[dict[str, str]]):
     def verify(self, name: str, password: str) -> bool:
         """Return whether ``password`` is the password of the user ``name``, by the current file.
 
-        Takes as long for an unknown user as for the first of the file. A changed file that cannot be used is logged,
-        and the previous users stay in effect.
+        Takes as long for an unknown user as for the first user in the file. If the changed file cannot be used, an
+        error is logged, and the previous users stay in effect.
         Raises ConfigurationError if the hash cannot be computed, for example for lack of memory.
         """
         self.refresh_or_log()
@@ -674,7 +676,7 @@ class Users(WatchedFile[dict[str, str]]):
         ]
 
     def needs_rehash(self, name: str) -> bool:
-        """Return whether the hash is not argon2 or has outdated parameters. Set such a password again.
+        """Return whether the hash of a user is not argon2, or has outdated parameters: the password should be set again.
 
         Raises KeyError for an unknown user.
         """
@@ -781,7 +783,9 @@ class UserFiles:
 
 @contextmanager
 def _after(done: str | None) -> Iterator[None]:
-    """Context manager: an error about a file gets the prefix ``done``, the part of the change that is complete."""
+    """Context manager: raises an error about a file as `Refused`, after the text ``done`` about the part of the change
+    that is complete. None: no part is complete, and the error is raised unchanged.
+    """
     try:
         yield
     except ConfigurationError as fault:

@@ -68,7 +68,7 @@ class Identity:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Host names and addresses in lower case: of subjectAltName, else the common name."""
+        """Host names and addresses in subjectAltName, else the common name; in lower case."""
         try:
             found = self.chain[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except (x509.ExtensionNotFound, ValueError):
@@ -93,7 +93,7 @@ class Identity:
         return f"certificate {self.subject} for {names}, until {self.not_after:%Y-%m-%d %H:%M} UTC"
 
     def expiry_warning(self, now: float, notice: float) -> str | None:
-        """Return a warning if the certificate is not valid at ``now`` (epoch s), or not for ``notice`` more seconds."""
+        """Return a warning if the certificate is not valid at ``now`` (epoch s), or ends within ``notice`` seconds."""
         shown = f"certificate {self.subject} ({self.file})"
         remaining = self.not_after.timestamp() - now
         if remaining <= 0:
@@ -120,10 +120,10 @@ def peer_subject(transport: object) -> str | None:
 
 
 def read_identities(paths: Sequence[str], keys: Sequence[str], password: str | None) -> list[Identity]:
-    """Read the identities of all files in order; of a directory those of its ``.pem`` files, sorted by name.
+    """Read the identities in all ``paths``, in order. A directory stands for its ``.pem`` files, sorted by name.
 
-    ``keys`` has the private key file of each of ``paths``. If it is empty, the key is in the file of its certificate,
-    or beside it with the suffix ``.key``. Returns at least one identity. Raises `CertificateError`.
+    ``keys``: the private key file of each path. If it is empty, a private key is in the file of its certificate, or in
+    a file beside it with the suffix ``.key``. Returns at least one identity. Raises `CertificateError`.
     """
     found: list[Identity] = []
     for index, path in enumerate(paths):
@@ -150,7 +150,9 @@ def _keystore(file: str | Path, data: bytes, password: str | None, parameter: st
 
 
 def read_certificates(path: str, password: str | None = None) -> list[x509.Certificate]:
-    """Read all certificates of a file, at least one; of a Java keystore the trusted ones. Raises `CertificateError`."""
+    """Read the certificates of a file, or the trusted certificates of a Java keystore. Returns at least one. Raises
+    `CertificateError`.
+    """
     data = _read(Path(path))
     if is_keystore(data):
         trusted = _keystore(path, data, password, "trustStorePassword").trusted
@@ -211,7 +213,7 @@ def _key(file: Path, data: bytes, password: str | None) -> PrivateKeyTypes:
     except TypeError:
         if secret is None:
             raise CertificateError(f"{file}: private key is encrypted: set keyStorePassword") from None
-        return load_pem_private_key(data, None)  # of several keys only some may be encrypted
+        return load_pem_private_key(data, None)  # this key is not encrypted: the password is for others
     except (ValueError, UnsupportedAlgorithm) as error:
         reason = "wrong password or damaged file" if secret is not None else str(error)
         why = _not_pem(data) or f"private key cannot be read: {reason}"
@@ -289,7 +291,7 @@ def _subject_of(line: str, name: str) -> str:
 
 
 def normalized(subject: str) -> str:
-    """Remove white space around commas and equals signs of a subject (RFC 4514); types become upper case."""
+    """Remove white space around commas and equals signs of a subject (RFC 4514). Attribute types become upper case."""
     parts = (part.partition("=") for part in _COMMA.split(subject))
     return ",".join(f"{kind.strip().upper()}{equals}{value.strip()}" for kind, equals, value in parts)
 
@@ -309,7 +311,8 @@ class KeystoreError(Exception):
 class Keystore(NamedTuple):
     """The contents of a keystore."""
 
-    keys: list[tuple[PrivateKeyTypes, tuple[x509.Certificate, ...]]]  # each with its chain, the leaf first
+    # private keys, each with its chain, the leaf certificate first
+    keys: list[tuple[PrivateKeyTypes, tuple[x509.Certificate, ...]]]
     trusted: list[x509.Certificate]
 
 
@@ -382,7 +385,7 @@ def _certificate(reader: _Reader, version: int) -> x509.Certificate:
 
 
 def _private_key(sealed: bytes, secret: bytes) -> bytes:
-    """Return the PKCS8 key in an EncryptedPrivateKeyInfo of Sun's own algorithm: salt, key, digest."""
+    """Decrypt an EncryptedPrivateKeyInfo of Sun's own algorithm: salt, encrypted key, digest. Return the PKCS8 key."""
     outer, _ = _element(sealed, 0, 0x30)
     algorithm, at = _element(outer, 0, 0x30)
     if not algorithm.startswith(_SUN_ALGORITHM):
@@ -400,7 +403,7 @@ def _private_key(sealed: bytes, secret: bytes) -> bytes:
     return plain
 
 
-#: 1.3.6.1.4.1.42.2.17.1.1 in DER.
+#: Object identifier of Sun's algorithm in DER: 1.3.6.1.4.1.42.2.17.1.1.
 _SUN_ALGORITHM = bytes.fromhex("060a2b060104012a02110101")
 
 
