@@ -21,8 +21,8 @@ def counted(number: int, noun: str, show: Callable[[int], str] = "{:,}".format) 
 class ProtocolError(Exception):
     """The peer broke a rule of STOMP. The text names the rule, the header and the limit.
 
-    ``receipt`` is the receipt that the faulty frame requested, None if it requested none or is unreadable; ``limit``
-    the name of the setting with the limit that was passed, None for other faults.
+    ``receipt``: the receipt that the faulty frame requested, None if the frame requested none or is unreadable.
+    ``limit``: name of the setting whose limit was exceeded, None for other faults.
     """
 
     def __init__(self, text: str, receipt: bytes | None = None, limit: str | None = None) -> None:
@@ -78,8 +78,9 @@ class Line(int):
 class ConfigurationError(Exception):
     """The configuration is invalid. ``str()`` is ``file:line: text``.
 
-    ``faults`` has line, column and text of each fault; unknown lines and columns are None. A `Line` is in another file
-    than ``file``. ``files`` are the files that were read until then, if a file includes others.
+    ``faults`` has line, column and text of each fault; unknown lines and columns are None. A line number that is a
+    `Line` belongs to an included file, not to ``file``. ``files``: the files that were read so far, if a file includes
+    others.
     """
 
     def __init__(
