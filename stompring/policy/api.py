@@ -354,7 +354,7 @@ class AddressPolicy:
     def enqueued(self, message: MessageView) -> None:
         """Called when a message waits in a queue, in memory: no consumer was ready, it returned, or it fell due.
 
-        Also called for messages that were in memory when the broker stopped. Hot where consumers are slow.
+        Also called for messages that were in memory when the broker stopped. Hot if consumers are slow.
         """
 
     def evicted(self, message: MessageView) -> None:
@@ -385,4 +385,4 @@ class AddressPolicy:
         """Called when a message is delivered to a consumer. Hot, and disables direct delivery from SEND to consumer."""
 
     def settled(self, message: MessageView) -> None:
-        """Called when a message was acknowledged. Hot, as `delivered`."""
+        """Called when a message was acknowledged. Hot, and disables direct delivery, as `delivered` does."""

@@ -219,7 +219,7 @@ def policy_classes(tree: ast.Module) -> list[ast.ClassDef]:
 
 
 def _base_name(base: ast.expr) -> str | None:
-    """Return the name of a base class without module and parameters: ``Base`` for ``module.Base`` or ``Base[int]``."""
+    """Return the name of a base class without its module (``policy.AddressPolicy``) and its parameters in brackets."""
     match base:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
