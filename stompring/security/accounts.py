@@ -676,7 +676,7 @@ class Users(WatchedFile[dict[str, str]]):
         ]
 
     def needs_rehash(self, name: str) -> bool:
-        """Return whether the hash of a user is not argon2, or has outdated parameters: the password should be set again.
+        """Return whether the hash of a user is not argon2, or has outdated parameters. Set such a password again.
 
         Raises KeyError for an unknown user.
         """
