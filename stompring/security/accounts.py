@@ -503,7 +503,7 @@ def is_argon2(text: str) -> bool:
 
 
 def dummy_hash(hasher: PasswordHasher) -> str:
-    """Return a hash that no password matches: its digest is random. Its verification takes as long as any other."""
+    """Return a hash that no password matches: its digest is random. To verify this hash takes as long as a real one."""
     salt, digest = (
         base64.b64encode(secrets.token_bytes(length)).rstrip(b"=").decode()
         for length in (hasher.salt_len, hasher.hash_len)

@@ -248,7 +248,7 @@ def _content_length(text: bytes) -> int:
 
 _MOST_HEADS = 256
 _LONGEST_BLOCK = 1024  # bytes of a cached block: the cache of a connection has at most 256 KiB of blocks
-_REST = 16_384  # number of heads that are not cached after the cache was useless: 63 of 64 if it always is
+_REST = 16_384  # number of heads that are not cached after the cache was useless: 64 times the cache
 
 
 class HeadCache:
