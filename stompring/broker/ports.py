@@ -53,6 +53,54 @@ class Entries:
     messages: list[Message] = field(default_factory=list)
 
 
+class NamedValues:
+    """JSON objects by kind and name. A store recovers them, and copies them to a standby, like its bindings.
+
+    A change is on disk when `Storage.when_synced` reports so. ``durable``: False without a store; then a restart loses
+    all values.
+    """
+
+    def __init__(self, write: Callable[[int, Mapping[str, Any] | None], None] | None = None) -> None:
+        """``write`` stores a value record under a number, or deletes it (None)."""
+        self.durable = write is not None
+        self._write = write
+        self._values: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._next = 1
+        self._taken: set[int] = set()  # numbers of value records without kind and name
+
+    def of(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return the values of a kind by name, in the order in which the names were first stored."""
+        return self._values.get(kind, {})
+
+    def put(self, kind: str, name: str, value: Mapping[str, Any] | None) -> None:
+        """Store a value, and replace an earlier one. None deletes it."""
+        key = (kind, name)
+        number = self._numbers.get(key)
+        if value is None:
+            if number is None:
+                return
+            del self._numbers[key], self._values[kind][name]
+        else:
+            if number is None:
+                while self._next in self._taken:
+                    self._next += 1
+                number, self._next = self._next, self._next + 1
+                self._numbers[key] = number
+            self._values.setdefault(kind, {})[name] = value
+        if self._write is not None:
+            self._write(number, None if value is None else {"kind": kind, "name": name, "value": value})
+
+    def restore(self, records: Mapping[int, Mapping[str, Any]]) -> None:
+        """Add the value records of the store by number. Records without kind and name belong to tools."""
+        for number, record in sorted(records.items()):
+            kind, name, value = record.get("kind"), record.get("name"), record.get("value")
+            if isinstance(kind, str) and isinstance(name, str) and isinstance(value, dict):
+                self._values.setdefault(kind, {})[name] = value
+                self._numbers[kind, name] = number
+            self._taken.add(number)
+
+
 class Storage(Protocol):
     """The interface of a store. None of its methods waits for the disk, except `drain` and `close`.
 
@@ -67,6 +115,7 @@ class Storage(Protocol):
     write_limit: (
         MemoryLimit  # full while producers of durable messages must wait: unwritten bytes, or a disk fault
     )
+    values: NamedValues
 
     def append(self, ref: Reference) -> None:
         """Store that a message entered a queue. A message that enters several queues is reported once for each."""
@@ -121,6 +170,7 @@ class NoStorage:
     def __init__(self) -> None:
         self.keeps_all = False
         self.write_limit = MemoryLimit()
+        self.values = NamedValues()
         self.append = self.settle = self.returned = self.postponed = _ignore
         self.delivered = self.log = self.record = self.remember = self.forgot = self.forgot_all = _ignore
         self.bind = self.unbind = self.bind_address = self.unbind_address = _ignore

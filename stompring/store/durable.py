@@ -9,6 +9,7 @@ from typing import Any
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Clock, Reactor
+from stompring.broker.ports import NamedValues
 from stompring.broker.queue import Queue
 from stompring.settings.model import BrokerConfiguration
 
@@ -65,6 +66,7 @@ class Durable:
         self.keeps_all = False
         self.bindings = Bindings(self.journal)
         self.notes = self.bindings.values
+        self.values = NamedValues(self.store_value)
         self.pages: Paging | None = None  # None: a broker without pages on disk
         self.lost_bytes = 0  # bytes of the journal that recovery could not read
         self.damaged: list[str] = []  # files and records that recovery set aside or skipped, for operators
@@ -174,6 +176,7 @@ class Durable:
             recovery.run(None if paging is None else lambda: PageRecovery(paging, recovery, broker).run())
         finally:
             self._recovering = False
+        self.values.restore(self.notes)
         self.lost_bytes, self.damaged = recovery.lost_bytes, recovery.damaged
         self.writer.write_now()  # writes the reservation of message numbers, before the broker uses one
         for address in list(broker.directory.addresses.values()):

@@ -4,7 +4,7 @@ import pytest
 
 from stompring.settings.model import RingPolicy
 
-from ..broker.broker_fixture import MULTICAST, assert_nothing_held, join
+from ..broker.broker_fixture import MULTICAST, BrokerFixture, assert_nothing_held, join
 from .stored_broker import StoredBroker, held, pending, reported
 
 # ---- messages
@@ -195,3 +195,36 @@ def test_notes(world):
     again.store.store_value(7, None)
     again.turn()
     assert again.again().store.notes == {8: {"b": 3}}
+
+
+def test_named_values(world):
+    """They survive restarts and compaction, keep their numbers, and leave the values of tools alone."""
+    world.store.store_value(1, {"import": "a.xml"})
+    world.store.store_value(2, {"import": "b.xml"})
+    again = world.restarted()
+    values = again.store.values
+    assert values.durable and values.of("divert") == {}
+    values.put("divert", "ü #*\n", {"a": [1, None]})
+    values.put("divert", "b", {})
+    values.put("bridge", "b", {"n": 1})
+    values.put("divert", "b", {"n": 2})
+    values.put("divert", "c", {})
+    values.put("divert", "c", None)
+    values.put("divert", "c", None)
+    again = again.restarted()
+    values = again.store.values
+    assert dict(values.of("divert")) == {"ü #*\n": {"a": [1, None]}, "b": {"n": 2}}
+    assert values.of("bridge") == {"b": {"n": 1}} and again.store.notes[1] == {"import": "a.xml"}
+    assert sorted(again.store.notes) == [1, 2, 3, 4, 5]
+    values.put("divert", "d", {"new": True})
+    values.put("bridge", "b", None)
+    again = again.restarted()
+    assert list(again.store.values.of("divert")) == ["ü #*\n", "b", "d"] and not again.store.values.of(
+        "bridge"
+    )
+
+
+def test_named_values_without_a_store():
+    values = BrokerFixture().broker.storage.values
+    values.put("divert", "a", {"n": 1})
+    assert not values.durable and values.of("divert") == {"a": {"n": 1}}
