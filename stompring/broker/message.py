@@ -722,7 +722,8 @@ def copy_for(
     """Return a copy of a message of ``queue`` for another address, without a routing type. Times are in epoch ms."""
     traits = message.traits
     origin = origin_headers(message, queue, reason)
-    origin.insert(2, (b"_AMQ_ORIG_MESSAGE_ID", b"%d" % message.number))
+    if message.number:
+        origin.insert(2, (b"_AMQ_ORIG_MESSAGE_ID", b"%d" % message.number))
     if transfer is Transfer.EXPIRED:
         origin.append((b"_AMQ_ACTUAL_EXPIRY", b"%d" % message.expires))
     block = without_headers(traits.block, (*ORIGIN_HEADERS, b"destination-type")) + header_lines(origin)

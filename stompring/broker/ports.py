@@ -406,6 +406,8 @@ class Offer:
     client_id: str | None = None  # client-id of CONNECT, None without one
     peer: str = ""  # host and port of the client
     body: bytes = b""  # the body of the message
+    # sends a copy to an address, and keeps the expiry if true; None before the message has entered
+    copier: Callable[[str, bool], bool] | None = None
     _text: dict[str, str] | None = None
 
     @property
@@ -426,6 +428,16 @@ class Offer:
     def header(self, name: str) -> str | None:
         """Value of one header, None without such a header."""
         return self.headers.get(name)
+
+    def copy_to(self, address: str, *, keep_expiry: bool = False) -> bool:
+        """In `entered`: send a copy to another address, as `MessageView.copy_to` does. False if no queue took it.
+
+        The copy is written atomically with the message, and has its headers as changed by the policies. It is sent at
+        once, also if the message is scheduled. Raises `RuntimeError` in other hooks.
+        """
+        if self.copier is None:
+            raise RuntimeError("copy_to of an offer is for the hook entered: the message may be refused")
+        return self.copier(address, keep_expiry)
 
     @property
     def size(self) -> int:

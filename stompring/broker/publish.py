@@ -605,27 +605,33 @@ def send_expired(ref: Reference) -> bool:
     return _send_copy(message, ref.queue.name, target, Transfer.EXPIRED, EXPIRED)
 
 
-def send_copy(ref: Reference, target: str, *, keep_expiry: bool) -> bool:
-    """Send a copy of a message to the address ``target``, which is created if auto-create allows it.
+def send_copy(message: Message, queue: str, target: str, keep_expiry: bool) -> bool:
+    """Send a copy of a message of ``queue`` to the address ``target``, which is created if auto-create allows it.
 
     The expiry of the copy comes from the settings of ``target``; with ``keep_expiry`` the copy requests the expiry of
     the message. Return False if no queue accepts the copy.
     """
-    message, queue = ref.message, as_queue(ref.queue)
+    address = as_address(message.address)
     try:
-        services_of(queue).auto_create.address_for_send(target, None, allow_all)
+        services_of(address).auto_create.address_for_send(target, None, allow_all)
     except Refused as reason:
         log.warning(
             "message %d of queue %s not copied to address %s: %s",
             message.number,
-            queue.name,
+            queue,
             target,
             reason,
-            extra={"queue": queue.name, "address": queue.address.name},
+            extra={"queue": queue, "address": address.name},
         )
         return False
     requested = message.expires if keep_expiry else 0
-    return _send_copy(message, queue.name, target, Transfer.POLICY, POLICY, requested)
+    return _send_copy(message, queue, target, Transfer.POLICY, POLICY, requested)
+
+
+def send_entered(address: Address, traits: Traits, body: bytes, target: str, keep_expiry: bool) -> bool:
+    """Send a copy of a message that has just entered ``address``, as `send_copy`. It does not name the message id."""
+    message = Message(0, address, traits, body, address.broker.clock.now, traits.requested_expiry)
+    return send_copy(message, address.name, target, keep_expiry)
 
 
 def send_notification(broker: Services, event: Event) -> bool:

@@ -110,7 +110,7 @@ class MessageView:
         message: after a crash the message is in exactly one of the two queues. `admit` of the other address is not
         called. The copy expires by the settings of its address, with ``keep_expiry`` also at the message's own time.
         """
-        return publish.send_copy(self._ref, address, keep_expiry=keep_expiry)
+        return publish.send_copy(self._ref.message, self._ref.queue.name, address, keep_expiry)
 
     def dead_letter(self, *, reason: str = POLICY) -> bool:
         """Send a copy to the dead-letter-address of its queue's address, as `copy_to` does.

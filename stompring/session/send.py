@@ -10,6 +10,7 @@ the permission `manage`; a `RequestHandler` carries out the request, sends the r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from time import perf_counter
 
 from stompring.broker.address import Address, as_address, cache_size
@@ -34,6 +35,7 @@ from stompring.broker.publish import (
     forwarding_addresses,
     publish,
     publish_committed,
+    send_entered,
 )
 from stompring.errors import LimitReached, ProtocolError, Refused
 from stompring.settings.model import FullPolicy, PermissionType
@@ -467,10 +469,16 @@ def _send_evaluated(session: Session, evaluation: SendEvaluation) -> None:
         if b"transaction" in head.headers:
             _send_in_transaction(session, head, body, plan, evaluation)
             return
-        rejection = publish(session.broker, plan, body)
-        if rejection is None:
-            evaluation.entered()
+        broker = session.broker
+        if evaluation.reports_entered:
+            broker.write_gathered()  # earlier messages are not part of this transaction
+            with broker.together(len(body) + len(plan.traits.block)):
+                rejection = publish(broker, plan, body)
+                if rejection is None:
+                    evaluation.entered()
         else:
+            rejection = publish(broker, plan, body)
+        if rejection is not None:
             _reject(session, rejection, evaluation)
         session.receipt(head, plan.traits.durable)
     except Blocked:
@@ -527,6 +535,7 @@ class SendEvaluation:
         "body",
         "head",
         "plan",
+        "reports_entered",
     )
 
     def __init__(
@@ -542,6 +551,7 @@ class SendEvaluation:
         self.plan = plan
         self._offer = plan.offer
         self._hooks: Hooks = plan.address.hooks
+        self.reports_entered = self._hooks.reports_entered  # whether a policy may copy the message in `entered`
         #: one for each address of the message that has policies, in the order of the redirects
         self._admissions: list[Admission] = []
         if plan.admit is not None:
@@ -577,6 +587,7 @@ class SendEvaluation:
                 raise Refused(f"Policies redirect in a loop: {' to '.join([*self._passed, result.address])}")
             self._passed.append(result.address)
             self._hooks = plan.address.hooks
+            self.reports_entered |= self._hooks.reports_entered
             if plan.admit is None:
                 break
             self._admissions.append(self._hooks.admission(NOT_EVALUATED))
@@ -658,12 +669,14 @@ class SendEvaluation:
             return
         offer = self._offer
         offer.body = self.body
+        if reason is None and self.reports_entered:
+            offer.copier = partial(send_entered, self.plan.address, self.plan.traits, self.body)
         for one in admissions:
             if reason is None:
                 one.entered(offer)
             else:
                 one.refused(offer, reason)
-        offer.body = b""
+        offer.body, offer.copier = b"", None
 
 
 def _derived(session: Session, plan: SendPlan, head: Head, result: AdmissionResult) -> SendPlan:

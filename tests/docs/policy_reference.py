@@ -45,7 +45,7 @@ VIEWS = (AddressView, QueueView, MessageView, Offer, Subscriber, Sent)
 #: Not for policies.
 HIDDEN = {
     AddressView: {"stop"},
-    Offer: {"traits", "changed"},
+    Offer: {"traits", "changed", "copier"},
     Subscriber: {"count", "index"},
 }
 

@@ -50,6 +50,7 @@ def test_hooks(name):
         "killed",
         "subscribed",
         "delivered",
+        "entered",
     }
     assert set(re.findall(r"`(\w+)`", row[2])) == hooks & set(vars(policy(name)))
 

@@ -74,6 +74,8 @@ def test_the_example_as_it_is_shipped(example):
     assert broker.world.seconds() - began >= 0.49, "50 beyond the burst, at 100 a second"
     assert bodies(broker, "orders.fast") == list(map(order, range(60)))
     client.put("orders.test", "no order")
+    client.put("payments.card", *map(str, range(201)))
+    assert bodies(broker, "seen.payments") == ["0", "100", "200"]
     client.send("SEND", {"destination": "orders.new"}, order(1, count=0).encode())
     client.error("$.lines[0].count violates minimum: 1", "policy order-schema of address orders.new")
 

@@ -73,10 +73,10 @@ RECEIPTS = pytest.mark.parametrize("receipt", [{}, {"receipt": "r"}])
 BLOCKING = {"max_size_messages": 1, "address_full_policy": "BLOCK"}
 
 
-def say(harness, body, to=ADDRESS, **headers):
-    """One SEND; the answer to it."""
+def say(harness, body, to=ADDRESS, command=b"SEND", **headers):
+    """One SEND, or another frame; the answer to it."""
     client = harness._client("producer", None)
-    client.send_frame(b"SEND", [("destination", to), *headers.items()], body)
+    client.send_frame(command, [("destination", to), *headers.items()], body)
     answer = client.last_reply() or b""
     if answer.startswith(b"ERROR"):
         del harness._clients["producer"]
@@ -100,6 +100,44 @@ def test_entered_is_called_once(receipt):
     assert not seen.gone and not harness.errors
     message = harness.messages("other")[0]
     assert (message.body, message.priority, message.header("do")) == (b"both", 9, None)
+
+
+class Taps(Counts):
+    """Copies what enters, and tries to copy before."""
+
+    def admit(self, offer):
+        """See AddressPolicy."""
+        if offer.header("early"):
+            offer.copy_to("seen")
+        return super().admit(offer)
+
+    def entered(self, offer):
+        """See AddressPolicy."""
+        self.came.append((offer.address, offer.body, offer.copy_to("seen", keep_expiry=True)))
+
+
+def test_a_message_that_has_entered_is_copied_once():
+    harness = PolicyHarness(Taps, after=Later)
+    for do in ("plain", "both"):
+        say(harness, do.encode(), do=do, persistent="true", expires="1800000000000", receipt="r")
+    say(harness, b"later", later="refuse")
+    say(harness, b"dropped", do="drop")
+    for command, body in [(b"BEGIN", b""), (b"SEND", b"in a transaction"), (b"COMMIT", b"")]:
+        say(harness, body, command=command, transaction="t")
+    copies = sorted(harness.messages("seen"), key=lambda copy: copy.number)
+    assert [copy.body for copy in copies] == [b"plain", b"both", b"in a transaction"]
+    assert [copy.header("_AMQ_ORIG_ADDRESS") for copy in copies] == [ADDRESS, "other", ADDRESS]
+    both = copies[1]
+    assert (both.priority, both.durable, both.expires) == (9, True, 1_800_000_000_000)
+    assert both.header("changed") == "yes" and both.header("_AMQ_ORIG_MESSAGE_ID") is None
+    assert "failed in admit" in harness.send(b"m", {"early": "yes"}).refused
+    assert harness.errors == {"admit": 1}
+
+
+def test_a_copy_that_nobody_gets_is_reported():
+    harness = PolicyHarness(Taps, others={"seen": {"auto_create_addresses": False}})
+    assert harness.send(b"m").accepted
+    assert harness.policy.came == [(ADDRESS, b"m", False)] and not harness.errors
 
 
 @pytest.mark.parametrize("do", ["drop", "refuse"])

@@ -166,6 +166,7 @@ def test_policies():
     assert names("orders.new") == ["stamp", "slow-clients", "order-schema"]
     assert names("orders.test") == ["stamp", "slow-clients"]
     assert names("log") == ["stamp", "spill"]
+    assert names("payments.card") == ["stamp", "tap"]
     assert names("measurements.heat") == ["stamp", "sample"]
     assert names("positions.ships") == ["stamp", "timed-ring"]
     assert repository.lookup("alarms.fire").address_full_policy == "evict-lowest-priority"
