@@ -12,6 +12,9 @@ SECOND, MILLISECOND = 1_000_000_000, 1_000_000
 #: Minimum number of recorded connections at which those with a full bucket are removed.
 MIN_CONNECTIONS = 64
 
+#: The bucket of the address in `address.state`, and how far it is written ahead: so that one record a second is enough.
+FULL_AT, WRITTEN_AHEAD = "full-at", SECOND
+
 
 class _Rate:
     """A token bucket, stored as one number: the time at which it is full again.
@@ -46,7 +49,8 @@ class RateLimit(AddressPolicy):
     A message that waits for memory at a full address (BLOCK) takes one token, however long it waits. One that does not
     enter in the end, for example of an aborted transaction, returns its token.
 
-    Costs a few additions for each SEND, and one number for each connection that has sent recently.
+    The rate of the address holds over a restart. Costs a few additions for each SEND, a record of the journal each
+    second while messages come, and one number for each connection that has sent recently.
     """
 
     messages_per_second: float | None = parameter(
@@ -78,13 +82,22 @@ class RateLimit(AddressPolicy):
         all_together, each = self.messages_per_second, self.messages_per_second_per_connection
         self._shared = None if all_together is None else _Rate(all_together, self.burst)
         self._own = None if each is None else _Rate(each, self.burst_per_connection)
-        self._full_at = 0
+        self._full_at = self._written = self.address.state.get(FULL_AT, 0)
+        if self._shared is not None:  # at most empty, although it was written ahead
+            empty = self.address.now * MILLISECOND + self._shared.interval * self._shared.size
+            self._full_at = min(self._full_at, empty)
         self._connections: dict[str, int] = {}
         self._many = MIN_CONNECTIONS
 
     def replaces(self, former: Self) -> None:
         """Take over the buckets: a reload does not refill them."""
         self._full_at, self._connections = former._full_at, former._connections
+        self._written = 0  # `closed` of the former object writes after this
+
+    def closed(self) -> None:
+        """Write the bucket as it is: no token is lost if the broker stops in order."""
+        if self._shared is not None:
+            self.address.state[FULL_AT] = self._full_at
 
     def admit(self, offer: Offer) -> Verdict | None:
         """Take all required tokens, or none."""
@@ -103,6 +116,8 @@ class RateLimit(AddressPolicy):
             return self._exceeded(early, rate, scope)
         if shared is not None:
             self._full_at = shared.after(self._full_at, now)
+            if self._full_at > self._written:
+                self._written = self.address.state[FULL_AT] = self._full_at + WRITTEN_AHEAD
         if own is not None:
             self._connections[offer.connection] = own.after(full_at, now)
             if len(self._connections) > self._many:

@@ -53,7 +53,7 @@ from .clock import Reactor, Seconds, Timer, cancel
 from .last_value import LastValueQueue
 from .limits import ByteQuota
 from .message import Message, copied
-from .ports import NoStorage
+from .ports import POLICY_STATE, NoStorage
 from .queue import Queue
 from .reference import QueueAttributes, expiry_time
 
@@ -719,6 +719,7 @@ class Directory:
         for bound in address.diverts:
             bound.stop()
         address.set_diverts(())
+        self.broker.storage.values.put(POLICY_STATE, name, None)
         self.broker.store.unbind_address(address)
         if not is_internal(name):
             self.broker.notifications.notify(

@@ -53,6 +53,10 @@ class Entries:
     messages: list[Message] = field(default_factory=list)
 
 
+#: The kind of the states of policies in `NamedValues`: by address, for each policy its values by name.
+POLICY_STATE = "policy-state"
+
+
 class NamedValues:
     """JSON objects by kind and name. A store recovers them, and copies them to a standby, like its bindings.
 

@@ -156,7 +156,7 @@ class BoundPolicy:
         self._errors = errors
         self._address = address.name
         self.policy = selected.make()
-        self.policy.address = self.view(address, partial(self.run, "timer"))
+        self.policy.address = self.view(address, selected.name, partial(self.run, "timer"))
 
     @property
     def name(self) -> str:

@@ -23,9 +23,9 @@ from typing import Any
 from stompring.broker.broker import Broker
 from stompring.broker.clock import ScheduledTimer
 from stompring.broker.message import Message
-from stompring.broker.ports import Offer
+from stompring.broker.ports import NoStorage, Offer
 from stompring.broker.queue import Consumer, Queue
-from stompring.broker.reference import Reference
+from stompring.broker.reference import SCHEDULED, Reference
 from stompring.session.commands import StompSession
 from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
@@ -173,7 +173,9 @@ class PolicyHarness:
         self._policies = _CheckedPolicies()
         self.clock = ManualClock()
         configuration = self._configured(parameters)
-        self.broker = Broker(configuration, self.clock, self._policies)
+        self._store = NoStorage()
+        self._stopped = False
+        self.broker = Broker(configuration, self.clock, self._policies, self._store)
         self._acceptor = StompAcceptor("test", "127.0.0.1", 0)
         self._outgoing = Outgoing(self.broker.clock)
         self._clients: dict[str, _Client] = {}
@@ -214,6 +216,46 @@ class PolicyHarness:
         for address in directory.addresses.values():
             address.apply(directory.settings.lookup(address.name))
 
+    def stop(self) -> None:
+        """Stop the broker. Connections are lost, and `AddressPolicy.closed` is called."""
+        for client in list(self._clients):
+            self.disconnect(client)
+        if self._receiver in self._queue(ADDRESS).consumers:
+            self._receiver.cancelled("the broker stops")
+        self.broker.stop()
+        self._stopped = True
+
+    def restart(self) -> None:
+        """Start the broker again, after a `stop` if it runs. States of policies and durable messages survive."""
+        if not self._stopped:
+            self.stop()
+        before = self.broker
+        self.broker = Broker(before.configuration, self.clock, self._policies, self._store)
+        self.broker.numbers, self.broker.next_queue_number = before.numbers, before.next_queue_number
+        self._outgoing, self._receiver, self._stopped = Outgoing(self.broker.clock), _HarnessConsumer(), False
+        directory = self.broker.directory
+        for address in before.directory.addresses.values():
+            directory.create_address(address.name, address.routing_types, auto_created=address.auto_created)
+        refs: list[tuple[Reference, Queue]] = []
+        for one in before.directory.queues.values():
+            if one.durable:
+                queue = directory.restore_queue(one.name, one.address.name, one.attributes, one.number)
+                found = [*one.dispatcher.snapshot(), *one.scheduled.values()]
+                refs += [(ref, queue) for ref in found if ref.message.traits.durable]
+        messages: dict[int, Message] = {}
+        for ref, queue in sorted(refs, key=lambda each: each[0].message.number):
+            sent = ref.message
+            if sent.number not in messages:
+                address = directory.address(sent.address.name)
+                messages[sent.number] = Message(
+                    sent.number, address, sent.traits, sent.body, sent.timestamp, sent.expires
+                )
+            restored = queue.restore(messages[sent.number])
+            restored.deliveries, restored.attempts = ref.deliveries, ref.attempts
+            if ref.state == SCHEDULED:
+                restored.due, restored.recurrence = ref.due, ref.recurrence
+            queue.reinstate(restored)
+
     # ---- state
 
     @property
@@ -240,6 +282,7 @@ class PolicyHarness:
         return view_of(self._queue(address))
 
     def _queue(self, name: str) -> Queue:
+        self._check_running()
         return self.broker.directory.queues[name]
 
     def waiting(self, address: str = ADDRESS) -> list[bytes]:
@@ -353,7 +396,12 @@ class PolicyHarness:
         self._receiver = _HarnessConsumer()
         self.broker.directory.delete_address(ADDRESS, force=True)
 
+    def _check_running(self) -> None:
+        if self._stopped:
+            raise HarnessError("the broker is stopped: call restart")
+
     def _client(self, name: str, user: str | None) -> _Client:
+        self._check_running()
         client = self._clients.get(name)
         if client is None or client.user != user:
             client = self._clients[name] = _Client(self, name, self._acceptor, self._outgoing, user)

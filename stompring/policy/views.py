@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from stompring.broker import publish
 from stompring.broker.address import Address
 from stompring.broker.clock import Timer, cancel
 from stompring.broker.message import POLICY
+from stompring.broker.ports import POLICY_STATE
 from stompring.broker.queue import Queue, as_queue
 from stompring.broker.reference import PENDING, Reference
 
@@ -249,11 +251,66 @@ class PolicyTimer:
         cancel(timer)
 
 
+#: Maximum bytes of the state of a policy at one address, as JSON: each batch with a change writes all of it.
+MAX_STATE = 16 * 1024
+
+
+class PolicyState(MutableMapping[str, Any]):
+    """The state of a policy at one address (``AddressView.state``)."""
+
+    def __init__(self, address: Address, policy: str) -> None:
+        self._address = address
+        self._policy = policy
+
+    def _of_all(self) -> Mapping[str, Any]:
+        """Return the states of all policies of the address by name."""
+        return self._address.broker.storage.values.of(POLICY_STATE).get(self._address.name, {})
+
+    def _values(self) -> dict[str, Any]:
+        values: dict[str, Any] = self._of_all().get(self._policy, {})
+        return values
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._values()[key]
+        return json.loads(json.dumps(value)) if isinstance(value, dict | list) else value
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if not isinstance(key, str):
+            raise ValueError(f"a name in the state of policy {self._policy} must be a str, not {key!r}")
+        self._store({**self._values(), key: value})
+
+    def __delitem__(self, key: str) -> None:
+        values = self._values().copy()
+        del values[key]
+        self._store(values)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values())
+
+    def __len__(self) -> int:
+        return len(self._values())
+
+    def _store(self, values: Mapping[str, Any]) -> None:
+        """Replace all values. Raises `ValueError`."""
+        of = f"state of policy {self._policy} of address {self._address.name}"
+        try:
+            text = json.dumps(values, allow_nan=False, separators=(",", ":"))
+            stored = json.loads(text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"{of}: not a value of JSON: {error}") from error
+        if len(text) > MAX_STATE:
+            raise ValueError(f"{of} would have {len(text)} bytes of JSON, the maximum is {MAX_STATE}")
+        if not self._address.deleted:
+            changed = {**self._of_all(), self._policy: stored}
+            self._address.broker.storage.values.put(POLICY_STATE, self._address.name, changed)
+
+
 class AddressView:
     """The address of a policy (``self.address``). Every policy has a view of its own."""
 
-    def __init__(self, address: Address, guard: Callable[..., None]) -> None:
+    def __init__(self, address: Address, policy: str, guard: Callable[..., None]) -> None:
         self._address = address
+        self._state = PolicyState(address, policy)
         self._guard = guard  # calls its first argument, the function of a timer, with the other arguments
         self._timers: set[PolicyTimer] = set()
 
@@ -261,6 +318,14 @@ class AddressView:
     def name(self) -> str:
         """Name of the address."""
         return self._address.name
+
+    @property
+    def state(self) -> MutableMapping[str, Any]:
+        """Values of JSON by name that survive a restart, of this policy at this address; at most 16 KiB.
+
+        A value that is read is a copy. A change that JSON or the limit does not allow raises `ValueError`.
+        """
+        return self._state
 
     @property
     def now(self) -> int:

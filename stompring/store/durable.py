@@ -176,7 +176,6 @@ class Durable:
             recovery.run(None if paging is None else lambda: PageRecovery(paging, recovery, broker).run())
         finally:
             self._recovering = False
-        self.values.restore(self.notes)
         self.lost_bytes, self.damaged = recovery.lost_bytes, recovery.damaged
         self.writer.write_now()  # writes the reservation of message numbers, before the broker uses one
         for address in list(broker.directory.addresses.values()):

@@ -85,6 +85,7 @@ class Binding(LiveRecord):
     ) -> None:
         super().__init__()
         self.subject = subject
+        self.pending = False  # whether an event of `Journal.bind` is not encoded yet
         self._what = what
         self._number = number
         self._describe = describe
@@ -94,6 +95,7 @@ class Binding(LiveRecord):
         return pack_binding(self._what, self._number, None if self.gone else self._describe())
 
     def encode(self, encoder: RecordEncoder) -> None:
+        self.pending = False
         encoder.add(self.record())
 
 
@@ -446,7 +448,9 @@ class Journal:
         """Record the binding of a new or changed subject. Pages repeat the binding while it is in `unwritten`."""
         if binding.segment is None:
             self.unwritten[binding.subject] = binding
-        self.update(binding)
+        if not binding.pending:  # else the event that is not encoded yet also writes this change
+            binding.pending = True
+            self.update(binding)
 
     def unbind(self, binding: Binding) -> None:
         """Record the deletion of the subject of ``binding``."""

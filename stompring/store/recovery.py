@@ -508,18 +508,17 @@ class Recovery:
         log.info(text, kind, name, path, extra={kind: name})
 
     def _restore_bindings(self) -> None:
-        """Restore addresses, then queues, then values."""
-        known = self._bindings
-        for (what, number), (segment, value) in sorted(
-            self.replay.bindings.items(), key=lambda each: each[0][0]
-        ):
+        """Restore values, then addresses, whose policies read values, then queues."""
+        known, found = self._bindings, self.replay.bindings
+        known.values.update({number: value for (what, number), (_, value) in found.items() if what == NOTE})
+        self._broker.storage.values.restore(known.values)
+        for (what, number), (segment, value) in sorted(found.items(), key=lambda each: each[0][0] % NOTE):
             subject: Address | Queue | int | None = None
             if what == ADDRESS:
                 subject = self._address_from(number, value, segment.path)
             elif what == QUEUE:
                 subject = self._queue_from(number, value, segment.path)
             elif what == NOTE:
-                known.values[number] = value
                 subject = number
             if subject is not None:
                 self.adopt(known.of(subject), segment)

@@ -169,6 +169,22 @@ def test_a_reload_is_no_gift():
     assert not harness.errors
 
 
+def test_a_restart_does_not_refill_the_bucket():
+    harness = PolicyHarness(KIND, messages_per_second=2, burst=4, when_exceeded="drop")
+    assert accepted(harness, 3) == 3
+    harness.restart()
+    assert accepted(harness, 9) == 1
+    harness.stop()
+    harness.advance(1000)
+    harness.restart()
+    assert accepted(harness, 9) == 2
+    harness.reload(messages_per_second=2, burst=3, when_exceeded="drop")
+    harness.advance(1000)
+    assert accepted(harness, 9) == 1
+    harness.restart()
+    assert accepted(harness, 9) == 0 and not harness.errors
+
+
 @pytest.mark.parametrize("exceeded", ["delay", "refuse", "drop"])
 def test_blocked_message_takes_one_token(exceeded):
     settings = {"max_size_messages": 1, "address_full_policy": "BLOCK"}

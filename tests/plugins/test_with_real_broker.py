@@ -80,6 +80,25 @@ def test_the_example_as_it_is_shipped(example):
     client.error("$.lines[0].count violates minimum: 1", "policy order-schema of address orders.new")
 
 
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_rate_holds_over_a_restart(example, how):
+    rate = '<property key="messages-per-second" value="0.01"/><property key="burst" value="3"/>'
+    each = '<property key="messages-per-second-per-connection" value="100"/>'
+    burst = '<property key="burst-per-connection" value="10"/>'
+    broker = example({each: f'{rate}<property key="when-exceeded" value="drop"/>', burst: ""})
+    connected(broker).put("orders.test", "1", "2", **DURABLE)
+    getattr(broker, how)()
+    broker.start()
+    broker.world.sleep(1)  # a killed broker had written a second ahead
+    connected(broker).put("orders.test", "3", "4", "5", **DURABLE)
+    assert bodies(broker, "orders.test") == ["1", "2", "3"]
+    getattr(broker, how)()
+    broker.start()
+    broker.world.sleep(101)
+    connected(broker).put("orders.test", "6", "7", **DURABLE)
+    assert bodies(broker, "orders.test") == ["1", "2", "3", "6"]
+
+
 def taken(client, queue, count):
     client.subscribe(queue, ack="client", id=queue)
     messages = [client.message() for _ in range(count)]

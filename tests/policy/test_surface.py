@@ -10,7 +10,7 @@ import pytest
 
 import stompring.policy
 from stompring.broker.ports import SLOW_HOOK
-from stompring.policy import ACCEPT, AddressPolicy, parameter
+from stompring.policy import ACCEPT, AddressPolicy, AddressView, parameter
 from stompring.settings.broker_xml import parse_broker_xml
 
 from ..docs.pages import text_of
@@ -82,10 +82,14 @@ def test_every_public_name_is_there():
 
 
 def test_the_example_and_its_test_work(tmp_path):
-    policy, test = code("python")
+    largest, quota, *tests = code("python")
     (tmp_path / "plugins").mkdir()
-    (tmp_path / "plugins" / "largest.py").write_text(policy, encoding="utf-8")
-    (tmp_path / "plugins" / "test_largest.py").write_text(test, encoding="utf-8")
+    for name, text in [
+        ("largest", largest),
+        ("daily_quota", quota),
+        *zip(("test_1", "test_2"), tests, strict=True),
+    ]:
+        (tmp_path / "plugins" / f"{name}.py").write_text(text, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "plugins")],
         capture_output=True,
@@ -93,10 +97,15 @@ def test_the_example_and_its_test_work(tmp_path):
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
     )
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
     (xml,) = code("xml")
     (plugin,) = parse_broker_xml(f"<configuration><core>{xml}</core></configuration>".encode(), "x").plugins
     assert plugin.name == "largest"
+
+
+def test_the_limit_of_the_state_is_documented():
+    assert "at most 16 KiB of JSON" in TEXT  # tests/policy/test_testing.py exceeds it
+    assert "at most 16 KiB" in str(inspect.getdoc(AddressView.state))
 
 
 def test_the_limit_of_slow_hooks_is_documented():

@@ -109,6 +109,103 @@ def test_attributes_bodies_and_headers_that_cannot_be():
         harness.disconnect("nobody")
 
 
+# ---- stop and restart
+
+
+class Lives(AddressPolicy):
+    """Counts its lives and its messages, and remembers what waits."""
+
+    def created(self):
+        """See AddressPolicy."""
+        self.waiting: list[bytes] = []
+        self.address.state["lives"] = self.address.state.get("lives", 0) + 1
+
+    def enqueued(self, message):
+        """See AddressPolicy."""
+        self.waiting.append(message.body)
+
+    def closed(self):
+        """See AddressPolicy."""
+        self.address.state["closed"] = self.address.now
+
+
+def test_a_restart_keeps_durable_messages_and_the_state():
+    settings = {"max_delivery_attempts": -1, "redelivery_delay": 1000, "default_ring_size": 4}
+    harness = PolicyHarness(Lives, settings=settings)
+    harness.queue_of("passing", durable=False)
+    for number in range(6):
+        harness.send(b"%d" % number, {"persistent": "true"})
+    harness.send(b"gone", to="passing")
+    harness.send(b"later", {"persistent": "true", "AMQ_SCHEDULED_DELAY": "5000"})
+    before = [message.number for message in harness.messages()]
+    for message in harness.deliver(2):
+        harness.reject(message)
+    assert harness.deliver(1)[0].body == b"4"
+    former = harness.policy
+    harness.stop()
+    assert dict(former.address.state) == {"lives": 1, "closed": harness.clock.seconds() * 1000 // 1}
+    for act in (harness.send, harness.waiting, harness.deliver, harness.subscribe):
+        with pytest.raises(HarnessError, match="the broker is stopped: call restart"):
+            act()
+    harness.advance(999)
+    harness.restart()
+    assert harness.policy is not former and harness.policy.address.state["lives"] == 2
+    assert harness.waiting() == harness.policy.waiting == [b"4", b"5"] and harness.waiting("passing") == []
+    assert harness.messages()[0].deliveries == 1
+    harness.advance(1)
+    assert [message.number for message in harness.messages()] == before
+    harness.settle(*harness.deliver(1))
+    harness.advance(4000)
+    assert harness.waiting() == [b"later", b"3", b"4", b"5"]
+    assert harness.send(b"6", producer="new").accepted and harness.messages()[-1].number > before[-1]
+    assert harness.waiting() == [b"3", b"4", b"5", b"6"]
+    harness.restart()
+    assert harness.policy.address.state["lives"] == 3 and not harness.errors
+    assert harness.waiting() == [b"3", b"4", b"5"], "the last message was not durable"
+    harness.delete()
+    assert not former.address.state
+
+
+def test_state_takes_what_json_has_and_no_more_than_its_limit():
+    class Other(AddressPolicy):
+        """Shows its state."""
+
+        def created(self):
+            """See AddressPolicy."""
+            others.append(self.address.state)
+
+    others: list[Any] = []
+    harness = PolicyHarness(Lives, after=Other)
+    state, other = harness.policy.address.state, others[0]
+    state["list"] = given = [1, {"a": None}, "ü\ud800", 0.5, True]
+    given.append(2)
+    state["list"].append(3)
+    assert state["list"] == [1, {"a": None}, "ü\ud800", 0.5, True] and "lives" in state and not other
+    for value, words in [
+        (b"x", "bytes is not JSON serializable"),
+        (float("nan"), "not JSON compliant"),
+        ("x" * 16384, "would have 164.. bytes of JSON, the maximum is 16384"),
+        ([given.append(given), given][1], "Circular reference"),
+    ]:
+        before = dict(state)
+        with pytest.raises(
+            ValueError, match=f"state of policy policy-under-test of address address.*{words}"
+        ):
+            state["bad"] = value
+        assert dict(state) == before
+    with pytest.raises(ValueError, match="must be a str, not 1"):
+        state[1] = 1
+    with pytest.raises(KeyError):
+        del state["unknown"]
+    other["list"] = 1
+    del state["list"]
+    harness.restart()
+    assert others[1]["list"] == 1 and "list" not in harness.policy.address.state
+    harness.delete()
+    harness.queue_of("address")
+    assert list(harness.policy.address.state) == ["lives"] and harness.policy.address.state["lives"] == 1
+
+
 # ---- slow hooks
 
 

@@ -1,5 +1,7 @@
 """What comes back after a start, also from a journal that was torn or damaged."""
 
+from random import Random
+
 import pytest
 
 from stompring.settings.model import RingPolicy
@@ -222,6 +224,19 @@ def test_named_values(world):
     assert list(again.store.values.of("divert")) == ["ü #*\n", "b", "d"] and not again.store.values.of(
         "bridge"
     )
+
+
+def test_changes_of_one_batch_are_one_record(world):
+    values = world.store.values
+    values.put("k", "n", {"v": "x" * 100})
+    world.turn()
+    before = world.journal.bytes
+    for number in range(100):
+        values.put("k", "n", {"v": f"{number:0100}"})
+    synced = world.synced()
+    world.turn()
+    assert synced and world.journal.bytes - before < 300
+    assert world.crashed(Random(1)).store.values.of("k") == {"n": {"v": f"{99:0100}"}}
 
 
 def test_named_values_without_a_store():
