@@ -1,6 +1,6 @@
 """The counters of queues, addresses and the broker: names in JSON and Prometheus, meanings, and functions to read them.
 
-Requests read them from integers that the broker maintains in any case.
+The broker maintains the integers behind them even if no request reads them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .json_schema import Field, Fields, Schema, Source, Thing, reader, typed
 class Counter(Generic[Thing]):
     """One number of a queue, an address or the broker. ``source`` reads its value in JSON (see `Field`).
 
-    A value of None is null in JSON, and absent from Prometheus; ``null`` describes when. ``labels`` distinguish the
-    counters of one metric, which must be adjacent. ``description`` is the meaning in JSON, if it differs from HELP.
+    A value of None is null in JSON and absent from Prometheus; ``null`` describes in which case. ``labels`` distinguish
+    the counters of one metric; these counters must be adjacent. ``description``: meaning in JSON, "" if as in HELP.
     """
 
     json: str
@@ -45,12 +45,12 @@ class Counter(Generic[Thing]):
 
     @cached_property
     def read(self) -> Callable[[Thing], Any]:
-        """The function that returns the value in JSON for a thing."""
+        """The function that reads the JSON value of this counter from a queue, an address or another object."""
         return reader(self.source)
 
     @property
     def scale(self) -> float:
-        """Value of the metric / value in JSON: 0.001 for times, which are milliseconds in JSON."""
+        """Factor from the value in JSON to the metric: 0.001 for times (milliseconds in JSON, seconds in metrics)."""
         return 0.001 if "_seconds" in self.metric else 1
 
     @property
@@ -67,7 +67,10 @@ Counters = tuple[Counter[Thing], ...]
 
 
 def of_part(part: str, null: str, *counters: Counter[Any]) -> Counters[Any]:
-    """Counters of a part, which ``part`` names as in `reader`. They are null without it; ``null`` describes when."""
+    """Return ``counters`` that read from the attribute ``part`` of an object (see `reader`).
+
+    If the attribute is None, the counters are null; ``null`` describes this case.
+    """
     find: Callable[[Any], Any] = reader(part)
 
     def read(own: Callable[[Any], Any], whole: object) -> Any:
@@ -99,7 +102,7 @@ def families_of(thing: Thing, counters: Iterable[Counter[Thing]]) -> Iterator[Me
 def labelled_families(
     name: str, text: str, labels: str, samples: Iterable[tuple[str | Sequence[str], float]]
 ) -> Iterator[Metric]:
-    """Yield a family with ``samples``: pairs of label value (or values) and number. Nothing if there are no samples.
+    """Yield a family with ``samples``: pairs of label value (or values) and number. Without samples, yield nothing.
 
     ``labels`` are the names of the labels, separated by spaces.
     """
@@ -114,7 +117,7 @@ def labelled_families(
 def oldest_message_age(queue: Queue) -> int | None:
     """Milliseconds since the next message to be delivered was sent.
 
-    None without a pending message, and if it is on disk and not read yet.
+    None if no message is pending, or if the next message is on disk and was not read yet.
     """
     head = queue.dispatcher.first() if queue.count else None
     oldest = None if head is None else head.message.timestamp
@@ -124,9 +127,9 @@ def oldest_message_age(queue: Queue) -> int | None:
 
 
 def oldest_age(queue: Queue) -> int | None:
-    """Milliseconds since the oldest pending message was sent, of any priority.
+    """Milliseconds since the oldest pending message of any priority was sent.
 
-    None without a pending message, and if all messages are on disk and not read yet.
+    None if no message is pending, or if all pending messages are on disk and were not read yet.
     """
     times = [ref.message.timestamp for pending in queue.dispatcher.lists() for ref in pending.heads()]
     if queue.paged is not None and queue.paged.oldest is not None:

@@ -73,7 +73,7 @@ SERIES = {
 
 
 def _answer(call: Call, history: History | None, rates: Sequence[str], gauges: Sequence[str]) -> Json:
-    """The points of the requested resolution and time. Raises 400."""
+    """Return the points with the resolution, and since the time, that the request names. Raises `Problem` 400."""
     name = call.query.text("resolution")
     resolution = 0 if name is None else NAMES.get(name)
     if resolution is None:
@@ -193,10 +193,10 @@ KEEP_ALIVE = 15.0
 #: Milliseconds after which a browser reconnects.
 RETRY = 3000
 
-#: Maximum number of events in one piece.
+#: Maximum number of events in one piece of the stream.
 EVENTS_PER_PIECE = 50
 
-#: Types of the events, without an id, for the end of a stream and for a gap in it.
+#: Types of two events without an id: the stream ends; the stream lacks earlier events.
 STREAM_ENDED, EVENTS_LOST = "STREAM_ENDED", "EVENTS_LOST"
 
 
@@ -227,7 +227,10 @@ class EventStream:
         self._waiting: deque[Event] = deque()
 
     def pieces(self, since: int | None) -> Iterator[bytes | Deferred[None]]:
-        """Yield the stream after the event ``since``. A Deferred fires at the next event."""
+        """Yield the pieces of the stream, with the events after the id ``since``; None: only events from now on.
+
+        A yielded Deferred fires at the next event, or after `KEEP_ALIVE` seconds.
+        """
         notifications, waiting = self._notifications, self._waiting
         try:
             if since is not None:
@@ -258,7 +261,7 @@ class EventStream:
             self._wake()
 
     def _notice(self, kind: str, text: str) -> bytes:
-        """An event about the stream itself: without an id, so that the client keeps that of the last event."""
+        """Return an event about the stream itself. It has no id: the client keeps the id of the last other event."""
         return _piece(kind, {"time": self._context.broker.clock.now, "type": kind, "text": text})
 
     def _wants(self, event: Event) -> bool:

@@ -2,7 +2,7 @@
 
 ``/api/v1/retention``: retained journal, page and sample files, and the lakes that ingest them.
 
-``/api/v1/ha``: the role of this broker in its replicated log, and its metrics, also on a standby.
+``/api/v1/ha``: the role of this broker in its replicated log, and metrics of the log. A standby answers this route too.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ HA: Counters[NodeStatus] = (
 
 
 def ha_families(node: Node | None, role: Role) -> Iterator[Metric]:
-    """The metrics of an active or standby broker in a replicated log; only the role without a replicated log."""
+    """Yield the metrics of an active or standby broker that uses a replicated log. Without one, yield only the role."""
     status = None if node is None else node.status()
     own = role if status is None else status.role
     yield from labelled_families(
@@ -301,7 +301,7 @@ FIELDS: Fields[Member] = {
 
 
 def describe(node: Node | None, configuration: BrokerConfiguration, role: Role) -> JsonObject:
-    """The answer of an active or standby broker; ``role`` is its role if it has no replicated log."""
+    """Return the answer of an active or standby broker. ``role``: its role, used only without a replicated log."""
     if node is None:
         return {**dict.fromkeys(FIELDS), "enabled": False, "role": role.value}
     return view(Member(node.status(), configuration.replicated_log), FIELDS)

@@ -16,7 +16,7 @@ Schema = Mapping[str, Any]
 
 
 class Component(NamedTuple):
-    """A schema with a name below ``#/components/schemas``, for use in place of a schema."""
+    """A schema that the OpenAPI document has once, as ``#/components/schemas/NAME``. Other schemas refer to it."""
 
     name: str
     schema: Schema
@@ -29,7 +29,7 @@ Source = str | Callable[[Thing], Any]
 def reader(source: Source[Thing]) -> Callable[[Thing], Any]:
     """The function that reads a value: ``source`` itself, or a function for attributes such as ``address.name``.
 
-    The value is None if one of the attributes is.
+    The value is None if one of the attributes is None.
     """
     if not isinstance(source, str):
         return source
@@ -48,7 +48,7 @@ def reader(source: Source[Thing]) -> Callable[[Thing], Any]:
 
 
 class Field(dict[str, Any], Generic[Thing]):
-    """The JSON schema of a value. ``read`` reads the value of a field from an object, see `reader`."""
+    """The JSON schema of a field. ``read`` reads the value of the field from a queue or other object, see `reader`."""
 
     __slots__ = ("read",)
 
@@ -142,7 +142,7 @@ def object_of(name: str, fields: Mapping[str, Schema | Component]) -> Component:
 
 
 def nullable(fields: Fields[Thing]) -> Fields[Thing]:
-    """These fields, each of which may be null."""
+    """Return ``fields`` with schemas that also allow null."""
     return {
         name: Field({**field, "type": [field["type"], "null"]}, field.read) for name, field in fields.items()
     }

@@ -1,7 +1,8 @@
 """``GET /metrics`` in Prometheus's text format or as OpenMetrics. docs/metrics.md has the meaning of each metric.
 
 prometheus_client renders the metrics that exist once (process, build, broker). This module renders the metrics of
-addresses and queues in pieces: a Python object for each of ten thousand samples would cost ten times as much.
+addresses and queues itself, in pieces: the objects that prometheus_client creates for each sample would take ten times
+as long with ten thousand samples.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ LINES_PER_PIECE = 500
 
 PAUSE = b""
 
-#: The labels of a thing and its numbers. The garbage collector untracks such tuples.
+#: The labels of a queue, an address or a bridge as text, and its numbers. The garbage collector stops tracking such
+#: tuples, because they contain only text and numbers.
 Row = tuple[str, tuple[Any, ...]]
 
 
@@ -62,10 +64,10 @@ def families(
     labels: Callable[[Thing], str],
     openmetrics: bool,
 ) -> Iterator[bytes]:
-    """Yield all families, or the ``wanted`` ones. The formats require all samples of a family together.
+    """Yield the lines of all families, or of the ``wanted`` ones. In both formats all samples of a family are adjacent.
 
-    Reads all numbers first, those of one thing in one step so that they are consistent, then writes the lines. Things
-    may be deleted meanwhile.
+    First reads the numbers of all things: those of one thing in one step, so that they are consistent. Then yields the
+    lines. A queue or address may be deleted between two steps.
     """
     counters = [counter for counter in counters if not wanted or counter.metric in wanted]
     if not counters:
@@ -79,7 +81,7 @@ def families(
     for column, counter in enumerate(counters):
         name = counter.metric
         kind = "counter" if name.endswith("_total") else "gauge"
-        if openmetrics:  # the name of a counter lacks _total there
+        if openmetrics:  # HELP and TYPE name a counter without _total
             name = name.removesuffix("_total")
         yield f"# HELP {name} {help_text(counter)}\n# TYPE {name} {kind}\n".encode()
         for start in range(0, len(rows), LINES_PER_PIECE):
@@ -120,7 +122,10 @@ class Families(Collector):
 def process_registry(
     families: Callable[[], Iterable[Metric]], *, describe: bool = False
 ) -> CollectorRegistry:
-    """The metrics of the process, and the families of a function. ``describe`` allows selection by name."""
+    """Return a registry of the metrics of this process and of the ``families``.
+
+    ``describe``: whether a request may select families by name.
+    """
     registry = CollectorRegistry(auto_describe=describe)
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)

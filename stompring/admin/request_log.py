@@ -19,7 +19,7 @@ READ_METHODS = ("GET", "HEAD")
 #: Maximum number of characters of the path, the body and the reason of a rejection in a line.
 MAX_PATH, MAX_BODY, MAX_REASON = 200, 500, 300
 
-#: Maximum length of an answer that is logged as the result: ``{"removed":12}`` and the like.
+#: Maximum bytes of an answer that the log line shows as the result, for example ``{"removed":12}``.
 MAX_RESULT = 100
 
 
@@ -27,7 +27,7 @@ MAX_RESULT = 100
 HIDDEN = "***"
 
 
-#: Fields of log lines by the names that they have in events.
+#: Names of fields in log lines, by the names that the same fields have in events.
 FIELDS_OF_EVENTS = {"user": "user", "queue": "queue", "address": "address", "connectionID": "connection"}
 
 
@@ -39,7 +39,7 @@ NAMED_IN_BODY = {
 
 
 class RequestLog:
-    """The log line of one request. ``fields``, for the JSON format, grow while the request is handled."""
+    """The log line of one request. ``fields``: its fields in the JSON format. The steps of the request add to them."""
 
     def __init__(self, request: Request, context: AdminContext) -> None:
         self._context = context
@@ -61,7 +61,7 @@ class RequestLog:
     _written = False
 
     def set_route(self, route: Route, names: dict[str, str]) -> None:
-        """Add the names in the path to the log line."""
+        """Add the queue, the address or the connection in the path to the log line."""
         self._route = route
         directory = self._context.broker.directory
         name = names.get("name", "")
@@ -78,7 +78,7 @@ class RequestLog:
     def set_body(self, body: JsonObject) -> None:
         """Add the body to the log line, without its secrets."""
         secret, shown = self._route.secret, self._route.fields.keys() - self._route.secret
-        # if a member is secret, an unknown member may be its misspelling
+        # if the route has a secret member, hide unknown members too: one may be the secret, misspelt
         self._body = {name: HIDDEN if secret and name not in shown else value for name, value in body.items()}
         for member, field in NAMED_IN_BODY.get(self._route.path, {}).items():
             if isinstance(value := body.get(member), str):
@@ -90,7 +90,7 @@ class RequestLog:
         self._login_failed = login
 
     def write(self, answer: Answer) -> None:
-        """Write the log line, at the first call only. A read has no line unless it was rejected with 401 or 403."""
+        """Write the log line; later calls do nothing. A GET or HEAD has no line unless rejected with 401 or 403."""
         if self._written or (
             self._method in READ_METHODS and not self._login_failed and answer.status != 403
         ):
@@ -125,7 +125,7 @@ class RequestLog:
         """Send a notification of a change, a failed login or a missing permission; none for sent messages."""
         if self._login_failed:
             if not self._request.requestHeaders.hasHeader(b"authorization"):
-                return  # a client asks whether it needs a login
+                return  # not an attack: the client tests whether a login is required
             kind = "SECURITY_AUTHENTICATION_VIOLATION"
         elif status == 403:
             kind = "SECURITY_PERMISSION_VIOLATION"

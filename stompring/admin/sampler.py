@@ -1,7 +1,7 @@
 """Samples the counters of queues, addresses, connections and consumers once a second, for rates and history.
 
-A round skips unchanged things after a comparison of a few numbers, and runs in time slices of the reactor. The broker
-maintains the counters in any case: sampling adds no work per message.
+A round skips unchanged things after a comparison of a few numbers, and runs in time slices of the reactor. Sampling
+adds no work per message: the broker maintains the counters even without samples.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ log = logging.getLogger(__name__)
 #: Seconds of one time slice of a round of samples.
 TIME_SLICE = 0.002
 
-#: Things sampled between two checks of the time slice.
+#: Number of queues, addresses, connections or consumers sampled between two checks whether the time slice is over.
 ITEMS_PER_STEP = 20
 
-#: Maximum share of time for sampling, and maximum number of rounds skipped after a longer round. The next round spreads
-#: the changes since the last one evenly.
+#: Maximum share of time for sampling: after a round that took longer the sampler skips rounds, at most ``MAX_SKIPPED``.
+#: The next round divides the changes evenly among the seconds since the last one.
 MAX_SHARE, MAX_SKIPPED = 0.05, 4
 
-#: Seconds without ACK or NACK, while messages wait, after which a consumer with an unsettled message is stalled.
+#: Seconds after which a consumer is stalled: it has not settled its oldest message, it has rejected no message, and its
+#: queue has further messages for it.
 STALLED = 60
 
 #: Seconds between two checks for stalled consumers.
@@ -57,22 +58,25 @@ CONSUMER_RATES = ("delivered", "acknowledged")
 #: The number of rates of a queue, before its gauges.
 RATES = len(QUEUE_RATES)
 
-#: The values of a queue without messages and counts.
+#: The values of a new queue: no messages, and all counters are 0.
 NOTHING = (0,) * (RATES + len(QUEUE_GAUGES))
 
-#: Positions in the values of a queue.
+#: Positions of these values in the result of `queue_values`.
 DELIVERED, TO_DISK, DELIVERING, SCHEDULED, PAGED = 1, 7, 9, 10, 11
 
-#: Samples of diskUsage are integers: parts of 1 / `DISK_UNIT`.
+#: Samples of diskUsage are integers: the used share (0 to 1) times `DISK_UNIT`.
 DISK_UNIT = 10_000
 
 
 class OldestUnsettled(NamedTuple):
-    """The oldest unsettled message of a consumer, and its number of rejections. An active consumer changes either."""
+    """The oldest unsettled message of a consumer, and the number of messages that the consumer has rejected.
+
+    The consumer counts as active if one of both changes.
+    """
 
     message: bytes
-    rejected: int  # messages that the consumer has rejected so far
-    since: int  # second of the first check with these values
+    rejected: int
+    since: int  # epoch second of the first check with this message and number
 
 
 class Sampled(Protocol):
@@ -83,7 +87,7 @@ class Sampled(Protocol):
 
 
 def rate_fields(rates: Sequence[str], meanings: Mapping[str, str]) -> Fields[Any]:
-    """A field ``…Rate`` for each rate in ``meanings``. ``rates`` are all rates, in the order of the samples."""
+    """Return a field ``…Rate`` for each rate in ``meanings``. ``rates``: names of all rates, as in a history."""
     return {
         f"{name}Rate": number(
             f"{meaning} Per second, mean of the last 10 seconds.",
@@ -105,8 +109,8 @@ class Sampler:
     # the clock that measures each slice of sampling
     seconds: Callable[[], float] = staticmethod(time.perf_counter)
     history: History | None = None  # history of the broker as a whole
-    _begun = 0  # ms of the steady clock at which second ``_base`` began
-    _base = 0  # second of the wall clock at the start
+    _begun = 0  # start of sampling: ms of the steady clock
+    _base = 0  # start of sampling: epoch second of the wall clock
     _timer: Timer | None = None
     _round: Iterator[None] | None = None
     _late = 1  # seconds between the last round and the current one
@@ -119,16 +123,16 @@ class Sampler:
         self._context = context
         self._broker = context.broker
         self.memory = HistoryMemory()
-        self._recent = HistoryMemory(((1, RATE_PERIOD + 1),))  # history of consumers, only for their rates
-        self._totals = list(NOTHING)  # sums over all queues, deleted ones included
-        self._by_address: dict[AddressBase, list[int]] = {}  # changes of queues in this round
+        self._recent = HistoryMemory(((1, RATE_PERIOD + 1),))  # samples of consumers, only for their rates
+        self._totals = list(NOTHING)  # sums over all queues; rates include those of deleted queues
+        self._by_address: dict[AddressBase, list[int]] = {}  # changes of an address's queues in this round
         #: oldest unsettled message of each consumer with a backlog at the last check
         self._oldest_unsettled: dict[Subscription, OldestUnsettled] = {}
 
     # ---- time
 
     def start(self) -> None:
-        """Start sampling. The present counters are the base of the first round."""
+        """Start sampling. The first rates count the changes since this call."""
         clock = self._broker.clock
         clock.refresh()
         self._begun, self._base = clock.steady.now, clock.now // 1000
@@ -177,7 +181,7 @@ class Sampler:
             return
         memory = self.memory
         second = self._base + (clock.steady.now - self._begun) // 1000
-        if self._round is None and second > memory.second:  # else the last round still runs
+        if self._round is None and second > memory.second:  # skip this second while the last round runs
             self._late = second - memory.second
             memory.sampling = self._recent.sampling = second
             self._run(self._sample_all())
@@ -240,7 +244,7 @@ class Sampler:
         memory.second = self._recent.second = memory.sampling
 
     def _new(self, memory: HistoryMemory, rates: Sequence[str], gauges: Sequence[str]) -> History:
-        """The history of a thing created since the last round."""
+        """Start the history of an object that was created since the last round."""
         return History(memory, (0,) * (len(rates) + len(gauges)), len(rates), memory.sampling - self._late)
 
     def _new_address(self, address: Address) -> None:
@@ -264,7 +268,7 @@ class Sampler:
             return
         history = queue.history
         changes = _changes(queue)
-        if history is None:  # the thing was created since the last round
+        if history is None:  # the queue was created since the last round
             history = queue.history = self._new(self.memory, QUEUE_RATES, QUEUE_GAUGES)
         last = history.last
         if (
@@ -282,7 +286,7 @@ class Sampler:
         self._count(queue.address, rises)
 
     def _count(self, address: AddressBase, changes: list[int]) -> None:
-        """Add changes of a queue to those of its address and of the broker."""
+        """Add the changes of a queue to the changes of its address and to the sums of the broker."""
         self._totals = list(map(add, self._totals, changes))
         known = self._by_address.get(address)
         self._by_address[address] = changes if known is None else list(map(add, known, changes))
@@ -345,7 +349,7 @@ class Sampler:
             history.record(values, self._late)
 
     def _check_consumers(self) -> Iterator[None]:
-        """Find the consumers with unsettled messages whose queues have pending messages."""
+        """Note the oldest unsettled message of each consumer whose queue has further messages for it."""
         oldest: dict[Subscription, OldestUnsettled] = {}
         self._checked = now = self.memory.sampling
         examined = 0
@@ -411,8 +415,8 @@ def _changes(queue: Queue) -> int:
 def queue_values(queue: Queue, delivered: int, paged: int) -> tuple[int, ...]:
     """The values of a queue's history: `QUEUE_RATES`, `QUEUE_GAUGES`.
 
-    ``delivered`` is the minimum for the number of deliveries, which may fall for a moment while the broker requeues
-    messages in slices. ``paged`` is the number of paged messages: queues have no counter of them.
+    ``delivered``: lower bound for the number of deliveries. The number of the queue falls for a moment while the broker
+    requeues messages in slices. ``paged``: number of messages paged so far, which a queue does not count.
     """
     return (
         queue.messages_added,
@@ -431,7 +435,7 @@ def queue_values(queue: Queue, delivered: int, paged: int) -> tuple[int, ...]:
 
 
 def _of_address(address: Address, of_queues: Sequence[int]) -> tuple[int, ...]:
-    """The values of an address's history. ``of_queues`` are the sums over its queues."""
+    """The values of an address's history. ``of_queues``: the values of its queues, summed."""
     return (
         address.routed_messages,
         *of_queues[1:RATES],
