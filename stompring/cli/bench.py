@@ -46,20 +46,20 @@ from .output import (
 #: The beginning of each body: time of its SEND in monotonic ns, and the number of the run.
 STAMP = struct.Struct("<qQ")
 
-#: Prefixes of topics: each consumer receives every message.
+#: Prefixes of destinations that are topics: each consumer of a topic receives every message.
 TOPICS = ("/topic/", "topic/")
 
 #: Maximum number of bytes, and of messages, in one write of a producer.
 BATCH, MOST_AT_ONCE = 1 << 16, 500
 
-#: Seconds without a message after which a consumer ends. ``IDLE``: if it does not know how many to expect.
-#: ``STALLED``: if some of the expected messages are missing.
+#: Seconds without a message after which a consumer ends. ``IDLE``: if the consumer does not know how many messages to
+#: expect. ``STALLED``: if some of the expected messages are missing.
 IDLE, STALLED = 2.0, 10.0
 
 #: Time limit in seconds for all clients to connect and subscribe.
 START = 60.0
 
-#: Errors about slow clients: their number and the time limit are inserted.
+#: Error texts about slow clients, formatted with the number of these clients and the time limit in seconds.
 SILENT, LATE = "a client does not answer for {1:g} s", "{0} clients do not finish within {1:g} s"
 
 #: Maximum number of clients of one run: each is a process.
@@ -72,7 +72,10 @@ _fork = multiprocessing.get_context("fork")
 
 
 class Case(NamedTuple):
-    """One run. ``receipts``: every n-th message requests one, 0: none. ``window``: maximum of unconfirmed messages."""
+    """One run. ``receipts``: n if every n-th message requests a receipt, 0: no message does.
+
+    ``window``: maximum number of unconfirmed messages of a producer.
+    """
 
     producers: int
     consumers: int
@@ -97,13 +100,16 @@ class Plan:
 
 @dataclass
 class Counts:
-    """Results of one client, or the sums of several: ``messages`` in the measured time, ``total`` with the warm-up."""
+    """Results of one client, or of several clients together.
+
+    ``messages``: number of messages in the measured time. ``total``: number of messages including the warm-up.
+    """
 
     messages: int = 0
     total: int = 0
     begin: float = 0.0  # start of the measured time, monotonic s
     end: float = 0.0
-    busy: float = 0.0  # used share of a processor
+    busy: float = 0.0  # used share of a processor, the highest of several clients
     times: Counter[int] = field(default_factory=Counter)  # latencies of messages or receipts in ns, rounded
 
     def add(self, other: Counts) -> None:
@@ -122,7 +128,10 @@ class Counts:
 
 
 def _list(parse: Callable[[str], Any], values: str = "", pattern: str = ".*") -> Parsed:
-    """The type of a comma-separated list. ``values`` describes the values, ``pattern`` matches each of them."""
+    """Return the type of an option that is a comma-separated list of values.
+
+    ``values`` describes the values in error texts. ``pattern`` must match each value.
+    """
 
     def values_of(text: str) -> tuple[Any, ...]:
         parts = list(map(str.strip, text.split(",")))
@@ -211,7 +220,7 @@ def bench(
     cases = [
         Case(*values[:6], persistent=values[6] == "yes")
         for values in product(producers, consumers, sizes, acks, receipts, windows, persistent)
-        if values[4] or values[5] == windows[0]  # without receipts the window has no effect
+        if values[4] or values[5] == windows[0]  # without receipts the window has no effect: one run suffices
     ]
     for case in cases:
         if not 1 <= case.producers + case.consumers <= MAX_CLIENTS:
@@ -320,7 +329,7 @@ def clients(kinds: Sequence[Work], arguments: tuple[Any, ...]) -> Iterator[list[
 
 
 def _client(work: Work, pipe: Pipe, others: Sequence[Pipe], arguments: tuple[Any, ...]) -> None:
-    """Run a client in its process. Sends errors to the command as `CommandFailed`."""
+    """Run a client in its process. If the client fails, send the error text and the exit code to the command."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in others:
         other.close()
@@ -340,8 +349,8 @@ def _answers(
 ) -> Iterator[Any]:
     """Yield the next message of each client's pipe as it arrives.
 
-    Raises `CommandFailed` for an error of a client, and with the text ``late`` after ``patience`` seconds;
-    `WaitInterrupted`.
+    Raises `CommandFailed` for an error of a client, or with the text ``late`` if a message is missing after
+    ``patience`` seconds. Raises `WaitInterrupted` at SIGINT.
     """
     left = list(pipes)
     deadline = time.monotonic() + patience
@@ -412,12 +421,12 @@ class Producer:
         self._settle()
         ended = time.monotonic()
         busy = (time.process_time() - cpu) / max(ended - started, 1e-9)
-        # waits for a receipt: the broker has all messages before the consumers get their number
+        # a receipt shows that the broker has all messages: only then do the consumers get the number to expect
         self.connection.ask("SEND", self._fields, STAMP.pack(time.monotonic_ns(), 0) + bytes(8))
         return Counts(self._sent - warm, self._sent, started, ended, busy, rounded(self._times))
 
     def _send_until(self, end: float, count: int | None) -> None:
-        """Send until a time or a number of messages: at the rate of the plan, or as fast as possible."""
+        """Send until the time ``end``, or ``count`` messages: at the rate of the plan, or as fast as possible."""
         rate, due = self.plan.rate, time.monotonic()
         left = sys.maxsize if count is None else count
         while left > 0 and due < end:
@@ -470,7 +479,7 @@ def _consume(pipe: Pipe, endpoint: Endpoint, plan: Plan, case: Case, run: int) -
     with Connection(endpoint) as connection:
         connection.ask("SUBSCRIBE", [("id", "0"), ("destination", plan.destination), ("ack", case.ack)])
         pipe.send(None)
-        # a consumer of a shared queue does not know its number of messages
+        # several consumers of a queue share its messages: none of them knows how many it will receive
         alone = case.consumers == 1 or plan.destination.startswith(TOPICS)
         pipe.send(_receive(pipe, connection, case.ack, run, alone))
         with suppress(*FAILURES):
@@ -479,7 +488,10 @@ def _consume(pipe: Pipe, endpoint: Endpoint, plan: Plan, case: Case, run: int) -
 
 
 def _receive(pipe: Pipe, connection: Connection, mode: str, run: int, alone: bool) -> Counts:
-    """Receive until `IDLE` seconds after the last message, or, if ``alone`` at its queue, until all have arrived."""
+    """Receive messages. ``alone``: the consumer receives all messages sent, and ends when the last one has arrived.
+
+    Any other consumer ends `IDLE` seconds after its last message.
+    """
     unpack, length = STAMP.unpack_from, STAMP.size
     begin_ns, times, counts = sys.maxsize, array("q"), Counts()
     cpu, finished, last = 0.0, False, time.monotonic()
@@ -531,12 +543,12 @@ def _settle(connection: Connection, mode: str, messages: Sequence[tuple[Any, byt
 
 
 def rounded(times: Iterable[int]) -> Counter[int]:
-    """The number of occurrences of each time, rounded to 1 %."""
+    """Round each time down, by less than 2 %, and count how often each rounded time occurs."""
     return Counter(value >> (shift := max(0, value.bit_length() - 7)) << shift for value in times)
 
 
 def percentiles(times: Mapping[int, int]) -> dict[str, float] | None:
-    """p50, p95, p99 and max in milliseconds; None without times."""
+    """p50, p95, p99 and max in milliseconds; None without times. ``times``: occurrences of each time in ns."""
     if not times:
         return None
     values = sorted(times)
@@ -600,7 +612,10 @@ def milliseconds(value: float | None) -> str:
 
 
 def ceiling_of(size: int, seconds: float) -> JsonObject:
-    """Messages per second of one producer to a peer that discards them, and of one consumer of prepared frames."""
+    """Measure the client alone: messages per second of one producer, and of one consumer.
+
+    The peer of the producer discards the messages. The peer of the consumer sends prepared frames.
+    """
     plan = Plan("/queue/stompring.bench", seconds, None, 0.0, None)
     row: JsonObject = {"size": size}
     for name, work, peer in (("send", _produce, _discard), ("receive", _consume, _supply)):
@@ -626,7 +641,7 @@ def ceiling_of(size: int, seconds: float) -> JsonObject:
 
 
 def _discard(listener: socket.socket, size: int) -> None:
-    """A peer that discards all frames, and answers the last one with its receipt."""
+    """Act as a broker that discards all frames, and sends a RECEIPT if a frame requests one."""
     peer, _ = listener.accept()
     peer.recv(BATCH)
     peer.sendall(b"CONNECTED\nversion:1.2\n\n\0")
@@ -637,7 +652,7 @@ def _discard(listener: socket.socket, size: int) -> None:
 
 
 def _supply(listener: socket.socket, size: int) -> None:
-    """A peer that sends the same MESSAGE frames repeatedly."""
+    """Act as a broker that sends the same MESSAGE frames repeatedly."""
     peer, _ = listener.accept()
     peer.recv(BATCH)
     peer.sendall(b"CONNECTED\nversion:1.2\n\n\0")

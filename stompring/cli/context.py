@@ -64,7 +64,7 @@ class Context(NamedTuple):
     ca: str | None = None
 
     def given(self) -> dict[str, str]:
-        """The values that are set, by name."""
+        """The fields that are set, by name."""
         return without_none(self._asdict())
 
 
@@ -87,7 +87,7 @@ class Contexts:
 
     @classmethod
     def read(cls) -> Contexts:
-        """Read the file; a missing file is empty. Raises `CommandFailed`."""
+        """Read the file; a missing file counts as empty. Raises `CommandFailed`."""
         file = contexts_file()
         try:
             text = file.read_text(encoding="utf-8")
@@ -152,10 +152,11 @@ def write_private(file: Path, text: str) -> None:
 
 
 def selected(name: str | None, address: str, given: str | None) -> Context:
-    """The context with a name, else the current one, else an empty one.
+    """Return the context called ``name``. Without a name, return the current context, or an empty one.
 
-    ``address`` is ``server`` or ``broker``, ``given`` its value from an option or the environment. If ``given`` differs
-    from the address of the current context, the context is not used: its password must not be sent elsewhere.
+    ``address``: the field ``server`` or ``broker``. ``given``: value for this field from an option or the environment.
+    If ``given`` differs from the field of the current context, the result is an empty context: the password of the
+    current context must not be sent elsewhere.
     """
     contexts = Contexts.read()
     if name is not None:
@@ -172,7 +173,8 @@ def password_for(
 ) -> str | None:
     """The password of a user: from the environment variable, the password file of the user's context, or a prompt.
 
-    None without these, without a terminal, or if ``prompt`` is false. Raises `CommandFailed` for an unreadable file.
+    None if none of these has a password; there is no prompt without a terminal, or if ``prompt`` is false. Raises
+    `CommandFailed` for an unreadable file.
     """
     password = os.environ.get(variable)
     if password is not None:

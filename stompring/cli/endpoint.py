@@ -30,7 +30,7 @@ from .output import DENIED, FAILED, NOT_FOUND, UNREACHABLE, CommandFailed, Inter
 DEFAULT_BROKER = "stomp://127.0.0.1:61613"
 PORT, TLS_PORT = 61613, 61612
 
-#: Bytes of frames in one write.
+#: Bytes of frames that are joined for one write.
 CHUNK = 1 << 16
 
 #: Versions for a command that works with all versions of STOMP.
@@ -39,7 +39,7 @@ ANY_VERSION = "1.0,1.1,1.2"
 #: Interval of heart-beats in ms. They keep an idle connection open, and detect the loss of the broker.
 HEART_BEAT = 10_000
 
-# error texts of stompring and Artemis, RabbitMQ, and ActiveMQ Classic
+# parts of the error texts of stompring, Artemis, RabbitMQ and ActiveMQ Classic for a login or a missing permission
 _LOGIN = re.compile(
     r"security error|does not have permission|not authoriz|access (?:refused|denied)|bad connect|login|passw|passcode"
     r"|authenticat|credential",
@@ -58,7 +58,7 @@ class WaitInterrupted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StompEndpoint(Endpoint):
-    """A broker from the options of a command. Error texts name the user; the password stays hidden."""
+    """Address and login of a broker, from the options of a command. Error texts show the user, not the password."""
 
     login_option: str = "--user NAME"
 
@@ -110,10 +110,10 @@ def resolve(
         "DURATION", "Give up after so long without any progress of the connection.", default="30s"
     ),
 ) -> StompEndpoint:
-    """The broker of options, environment and context. Raises `click.UsageError`.
+    """Return the broker that options, environment and context describe. Raises `click.UsageError`.
 
-    ``end`` is ``from`` or ``to`` for a command with two brokers. Each has its own variable for the password: the
-    password of one broker must not be sent to the other.
+    ``end``: ``from`` or ``to`` for a command with two brokers, else None. Each of the two brokers has its own
+    environment variable for the password: the password of one broker must not be sent to the other.
     """
     context = selected(context_name, "broker", broker)
     try:
@@ -155,7 +155,7 @@ def _password(user: str, file: Path | None, context: Context, end: str | None) -
     password = password_for(user, context, prompt=False, variable=variable)
     if password is not None:
         return password
-    try:  # standard input may have the messages
+    try:  # the prompt uses the terminal itself: standard input may contain messages
         with open("/dev/tty", "rb"):
             pass
     except OSError:
@@ -167,9 +167,9 @@ def _password(user: str, file: Path | None, context: Context, end: str | None) -
 
 
 class Interrupts:
-    """Raises SIGINT as an exception only while a connection waits for its socket.
+    """Turns SIGINT into `WaitInterrupted`, but only while a connection waits for its socket.
 
-    A signal at another time is raised at the next wait, so that it cannot interrupt a change of state.
+    A signal at another time takes effect at the next wait, so that it cannot interrupt a change of state.
     """
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ class CommandConnection(Connection):
             return super()._wait(events, seconds)
 
     def write(self, frames: Iterable[bytes]) -> None:
-        """Send frames, many at once."""
+        """Send frames, joined into writes of about `CHUNK` bytes."""
         parts, size = [], 0
         for each in frames:
             parts.append(each)

@@ -53,7 +53,7 @@ from .output import (
     warn,
 )
 
-# The functions import the engines, because they make the help slow.
+# The functions below import the engines themselves: an import at the top of the module would make --help slow.
 
 #: Seconds in which an active broker appends at least one entry: it writes a beat every 0.5 s. Includes a margin for the
 #: engine.
@@ -87,7 +87,10 @@ CONFIG = option("FILE", f"The broker.xml.  [default: {DEFAULT}]")
 
 
 def read_settings(config: str | None) -> tuple[BrokerConfiguration, ReplicatedLogSettings]:
-    """The configuration and its replicated log. Raises `ConfigurationError`, `CommandFailed` without a log."""
+    """Return the configuration and the settings of its replicated log.
+
+    Raises `ConfigurationError`, or `CommandFailed` if the configuration has no replicated log.
+    """
     file = existing(config)
     configuration = read_broker_xml(file)
     settings = configuration.replicated_log
@@ -119,7 +122,10 @@ def opened(settings: ReplicatedLogSettings) -> closing[ReplicatedLog]:
 
 
 def connect(log: ReplicatedLog) -> LogStatus:
-    """Connect. Waits for an engine that elects a leader. Raises `LogUnavailable`, `UnsafeLog`."""
+    """Connect to the engine. Tries again for `CONNECT_TIMEOUT` seconds: the engine may be electing a leader.
+
+    Raises `LogUnavailable`, `UnsafeLog`.
+    """
     end = time.monotonic() + CONNECT_TIMEOUT
     while True:
         try:
@@ -242,10 +248,11 @@ def _upload(settings: ReplicatedLogSettings, directory: DataDirectory) -> None:
 
 
 class LogView(NamedTuple):
-    """The result of `ha status`. ``active``: the last beat. ``released``: its broker stepped down with this beat.
+    """The result of `ha status`. ``active``: the last beat in the log, None if no broker has written one yet.
 
-    ``alive``: the broker appended an entry while the command waited. ``copied`` is the sequence of the last entry in
-    the local copy of this machine, None without a copy.
+    ``released``: whether the broker stepped down with this beat. ``alive``: whether the active broker appended an entry
+    while the command waited. ``copied``: sequence of the last entry in the local copy on this machine, None without a
+    copy.
     """
 
     settings: ReplicatedLogSettings
@@ -253,7 +260,7 @@ class LogView(NamedTuple):
     unsafe: str | None = None
     active: Beat | None = None
     released: bool = False
-    beat_time: int = 0  # time of the beat at the engine, epoch ms; 0 without a beat
+    beat_time: int = 0  # time at which the engine stored the beat, epoch ms; 0 without a beat
     alive: bool = False
     copied: int | None = None
 
@@ -325,7 +332,7 @@ def look(log: ReplicatedLog, settings: ReplicatedLogSettings, *, connected: bool
         raise
     except UnsafeLog as fault:
         view = LogView(settings, unsafe=str(fault))
-        with suppress(LogUnavailable, UnsafeLog):  # the engine may show the state of an unsafe log
+        with suppress(LogUnavailable, UnsafeLog):  # the engine may still report the status of an unsafe log
             view = view._replace(status=log.status())
         return view
     alive = bool(log.read(status.last, BEAT_WAIT))
@@ -408,7 +415,7 @@ def _rows(view: LogView) -> Iterator[tuple[str, str]]:
         yield "size", f"{bytes_text(status.bytes)}, {limit}"
         yield "entries", f"{count_text(status.entries)}, the last is {status.last}"
         if view.copied is not None:
-            last = max(status.last, view.copied, 1)  # the copy may be newer than the status
+            last = max(status.last, view.copied, 1)  # the copy may have entries newer than the status
             yield (
                 "copy on this machine",
                 f"up to entry {view.copied} of {last}, {100 * view.copied // last} %",
@@ -482,12 +489,12 @@ def _active(log: ReplicatedLog, settings: ReplicatedLogSettings) -> str:
 
 
 def _entries(log: ReplicatedLog, after: int, timeout: float) -> Iterator[LogEntry]:
-    """Yield the entries after a sequence as they arrive, for ``timeout`` seconds."""
+    """Yield the entries with a sequence above ``after`` as they arrive, for ``timeout`` seconds."""
     end = time.monotonic() + timeout
     while (left := end - time.monotonic()) > 0:
         try:
             found = log.read(after, min(left, 0.5))
-        except LogUnavailable:  # the engine elects a leader
+        except LogUnavailable:  # the engine may be electing a leader
             time.sleep(min(left, 0.2))
             continue
         for entry in found:

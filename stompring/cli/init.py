@@ -30,7 +30,7 @@ TEMPLATE = Path(__file__).parent / "templates" / "instance.xml.txt"
 
 PREFIXES = "anycastPrefix=/queue/,queue/;multicastPrefix=/topic/,topic/"
 
-#: Ports of STOMP, with and without TLS, and of HTTP.
+#: Ports of STOMP without TLS, of STOMP with TLS, and of HTTP.
 STOMP, STOMP_TLS, HTTP = 61613, 61612, 8161
 
 #: Days that a self-signed certificate is valid.
@@ -40,7 +40,10 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 class Instance(NamedTuple):
-    """The instance to create. ``certificate`` and ``key`` are files of the user. ``tls`` without these: a new one."""
+    """The instance to create. ``certificate``, ``key``: files of the user, or None.
+
+    If ``tls`` is set without a certificate, `create` writes a self-signed one.
+    """
 
     directory: Path
     name: str
@@ -152,7 +155,7 @@ def init(
     if instance.stomp_port == http_port and (host == http_host or "0.0.0.0" in (host, http_host)):  # nosec B104
         raise click.UsageError(f"STOMP and HTTP cannot share port {http_port}")
     if password_stdin:
-        from .user import password_from_stdin  # not at the top of the module: `user` imports argon2
+        from .user import password_from_stdin  # not at the top: `user` imports argon2, which is slow
 
         password = password_from_stdin()
     else:
@@ -203,7 +206,7 @@ def create(instance: Instance, user: str, password: str) -> None:
     from stompring.security.accounts import edit_roles, edit_users
     from stompring.settings.broker_xml import read_broker_xml
 
-    from .check_config import read_certificates  # not at the top of the module: `check_config` imports TLS
+    from .check_config import read_certificates  # not at the top: `check_config` imports TLS, which is slow
 
     directory = instance.directory
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -224,7 +227,7 @@ def create(instance: Instance, user: str, password: str) -> None:
             _write(building / "stompring.service", "\n".join((*_unit_lines(instance), "")), 0o644)
             list(read_certificates(read_broker_xml(str(etc / "broker.xml"))))
             _check_absent(directory)
-            building.replace(directory)  # the target may be an empty directory
+            building.replace(directory)  # also replaces an empty directory
         except ConfigurationError as fault:
             raise CommandFailed(str(fault).replace(name, str(directory)) + "; nothing was created") from None
 
@@ -275,7 +278,7 @@ def _document(instance: Instance) -> str:
 
 
 def _parameter(path: Path | str) -> str:
-    """A path as the parameter of an acceptor: a comma would separate files."""
+    """Encode a path for the URL of an acceptor: a comma that is not encoded would separate two files."""
     from urllib.parse import quote
 
     return quote(str(path), safe="/._-~ ")
@@ -290,7 +293,7 @@ def _default_service_user() -> str:
 
 
 def _unit_lines(instance: Instance) -> Iterator[str]:
-    """The shipped unit with the paths of the instance."""
+    """Yield the lines of the systemd unit: the unit of the package, with the paths and the user of the instance."""
     directory, user = instance.directory, instance.service_user
     place = str(directory).replace("%", "%%")
     config, data = _unit_word(str(directory / "etc" / "broker.xml")), _unit_word(str(directory / "data"))

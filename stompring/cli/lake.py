@@ -51,7 +51,7 @@ REQUIRED_LIBRARIES = (
 
 
 class _Commands(click.Group):
-    """Shows faults that a user can fix as a message, with exit status 1."""
+    """The group of the lake commands. A fault that the user can fix ends a command with a message and exit status 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
         if any(word in ctx.help_option_names for word in ctx.args) or "--help" in sys.argv:
@@ -145,7 +145,7 @@ def warm_in_background() -> None:
     from stompring.pipeline.session import ClassArchive
 
     if is_submitted() or "JAVA_HOME" not in os.environ:
-        return  # Java was started by spark-submit
+        return  # this process has not started Java itself
     archive = ClassArchive(Path(os.environ["JAVA_HOME"]))
     if archive.path is None or archive.exists() or archive.has_failed():
         return
@@ -180,7 +180,7 @@ def lake_at(location: str) -> Lake:
         return Lake(resolve_location(location))
 
 
-#: Maximum size of a lake for a short command, which ends before Java's second compiler saves time.
+#: Maximum bytes of a lake for which a command is short: it ends before Java's optimizing compiler (C2) saves time.
 SHORT_COMMAND_BYTES = 64 << 20
 
 
@@ -196,9 +196,10 @@ class Spark:
 
     @contextmanager
     def session(self, lake: Lake | None = None) -> Iterator[Any]:
-        """Context manager: yield a session of Spark for one command. Uses an active session, and does not stop it.
+        """Context manager: yield a session of Spark for one command. Does not stop a session that was active before.
 
-        ``lake`` is the lake of a command that only reads it: if it is small, Java has the options of a short command.
+        ``lake``: the lake of a command that only reads, else None. If the lake is small, Java gets the options for a
+        short command.
         """
         from stompring.pipeline.session import JAVA_OPTIONS, SHORT_OPTIONS, active_session, spark_session
 
@@ -236,7 +237,7 @@ class Spark:
         jars = {} if is_submitted() else settings(given)
         return {
             **S3Config.of().in_region(buckets[0]).for_hadoop(),
-            LOOKUP_THRESHOLD: "32",  # looking up files costs requests to S3, which tasks send in parallel
+            LOOKUP_THRESHOLD: "32",  # above 32 paths, parallel tasks list the files: each list is a request to S3
             **jars,
             **given,
         }
@@ -258,7 +259,7 @@ PATTERN = option(
 
 
 class Period(NamedTuple):
-    """The messages of a period of time (epoch ms) and of some addresses."""
+    """A selection of messages: sent from ``begin`` until before ``end`` (epoch ms), to addresses by their patterns."""
 
     begin: int | None
     end: int | None
@@ -453,7 +454,7 @@ def ingest(
         warn(f"serving metrics on http://{metrics_host}:{metrics_port}/metrics")
     target.create(buckets)
     with target.locked(lease):
-        target.admit(name, files)  # refuses before the start of Spark
+        target.admit(name, files)  # raises before the slow start of Spark
         with spark.session() as session:
             run = _Run(
                 Ingest(session, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name), as_json
@@ -648,7 +649,7 @@ def vacuum(
         label = f"view {name}" if kind == "views" else name
         click.echo(f"{label}: {len(gone):,} files {'would be ' if dry_run else ''}deleted")
 
-    with found.locked():  # no commit names the files of a running batch yet
+    with found.locked():  # protects the files of a running batch, which no commit names yet
         if not dry_run:
             found.remove_copies()
         for name, table in found.tables.items():

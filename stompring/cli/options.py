@@ -33,7 +33,10 @@ class Declared(NamedTuple):
 
 
 class Provided(NamedTuple):
-    """A function that returns a value for a command from further options. A generator also cleans up."""
+    """A function that returns a value for a command. Its parameters are further options of the command.
+
+    A generator function yields the value, and cleans up after the command.
+    """
 
     function: Callable[..., Any]
 
@@ -42,8 +45,8 @@ def option(*texts: str, **settings: Any) -> Any:
     """An option: its names if they differ from that of the parameter, its metavar if it has one, and its help.
 
     ``min``, ``max``, ``min_open`` are the range of a number; ``exists`` and ``dir_okay`` apply to a path, and the
-    metavar DIR means a directory. ``choices`` are the values in any case, ``exact`` the case-sensitive values.
-    ``check`` raises ValueError for an invalid value. click defines the other settings.
+    metavar DIR means a directory. ``choices``: allowed values, in capital or small letters. ``exact``: allowed values,
+    case-sensitive. ``check`` raises ValueError for an invalid value. All other settings are those of click.
     """
     return Declared(click.Option, texts, settings)
 
@@ -54,7 +57,7 @@ def argument(*metavar: str, **settings: Any) -> Any:
 
 
 def provided(function: Callable[..., Any]) -> Any:
-    """A parameter whose value a function returns."""
+    """Declare a parameter whose value ``function`` returns (see `Provided`)."""
     return Provided(function)
 
 
@@ -95,7 +98,7 @@ def command(
 
 
 def _bound(function: Callable[..., Any]) -> tuple[list[click.Parameter], Callable[[Values], Any]]:
-    """The options and arguments of a function, and a function that calls it with their values."""
+    """Return the options and arguments of ``function``, and a function that calls ``function`` with their values."""
     parameters: list[click.Parameter] = []
     readers: dict[str, Callable[[Values], Any]] = {}
     for name, each in inspect.signature(function).parameters.items():
@@ -153,14 +156,14 @@ def _checked(check: Callable[[str], None]) -> Parsed:
 
 
 def _typed(kind: str, metavar: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with the type of click for an annotation."""
+    """Return ``settings`` with click's type for the annotation ``kind``."""
     limits = {name: settings.pop(name) for name in ("min", "max", "min_open") if name in settings}
     for name in settings.keys() & {"choices", "exact"}:
         settings["type"] = click.Choice(settings.pop(name), case_sensitive=name == "exact")
     if "type" in settings or kind == "bool":
         return settings
     if kind == "Path":
-        # the metavar FILE or DIR determines the kind of path, unless the command checks it
+        # a FILE must not be a directory, unless ``dir_okay`` allows it; a DIR must not be a file
         directory = settings.pop("dir_okay", metavar != "FILE")
         settings["type"] = click.Path(
             settings.pop("exists", False), metavar != "DIR", directory, path_type=Path
@@ -209,7 +212,7 @@ def header_pair(text: str, reserved: Collection[str] = ()) -> tuple[str, str]:
 def message_headers(
     priority: int | None, delay: float | None, period: float | None, repeat: int | None, cron: str | None
 ) -> dict[str, str]:
-    """The headers of a message for the options of its priority and schedule; times are seconds."""
+    """Return the headers for the options of priority and schedule. ``delay`` and ``period`` are seconds."""
     given = {
         "priority": priority,
         "AMQ_SCHEDULED_DELAY": None if delay is None else round(delay * 1000),

@@ -37,7 +37,7 @@ RESERVED = ("destination", "receipt", "content-length", "transaction")
 #: Standard input as a file.
 STDIN = Path("-")
 
-#: Bytes of one read of an input.
+#: Maximum number of bytes that one read of an input returns.
 CHUNK = 1 << 16
 
 #: Seconds to wait for outstanding receipts after SIGINT.
@@ -56,7 +56,7 @@ class Item(NamedTuple):
     headers: Headers = ()
 
 
-#: Services the connection while an input has no data.
+#: A function that is called while an input has no data, to service the connection.
 Idle = Callable[[], None]
 
 
@@ -170,7 +170,7 @@ class _Source:
                 raise CommandFailed(f"--file {file} {why}: nothing was sent")
 
     def items(self, idle: Idle) -> Iterator[list[Item]]:
-        """Yield groups of messages. A group ends if the input has no further message yet."""
+        """Yield the messages in groups. Each group contains messages that the input has without a further wait."""
         if self.body is not None or not (self.lines or self.json_lines):
             yield from self._whole(idle)
             return
@@ -246,7 +246,7 @@ def _chunks(file: Path, idle: Idle) -> Iterator[bytes]:
             yield data
 
 
-#: Headers of a received message that a SEND must not have: the broker sets them.
+#: Headers of a received message that are not copied into a SEND: the broker or the command sets them.
 NOT_SENT = {
     "ack",
     "content-length",
@@ -297,7 +297,7 @@ def parse_json_line(text: bytes) -> Item:
 
 @dataclass
 class Sender:
-    """Sends messages with a window of receipts, and counts the confirmed messages."""
+    """Sends messages, at most ``window`` of them unconfirmed, and counts the confirmed messages."""
 
     connection: CommandConnection
     interrupts: Interrupts
@@ -311,7 +311,7 @@ class Sender:
     confirmed: int = 0
     _outstanding: deque[int] = field(
         default_factory=deque
-    )  # number of messages sent up to each outstanding receipt
+    )  # for each outstanding receipt: number of messages sent up to its SEND
 
     @property
     def _group(self) -> int:
@@ -352,7 +352,7 @@ class Sender:
             return
         for item in group:
             due = self.progress.started + self.sent / self.rate
-            # waits of less than a millisecond are combined
+            # skip waits of less than a millisecond: a later wait is longer then
             if (wait := due - time.monotonic()) > 0.001:
                 self.connection.receive(wait)
             self._write([item])
@@ -367,7 +367,7 @@ class Sender:
         self._draw()
 
     def _frames(self, group: Sequence[Item]) -> Iterator[bytes]:
-        """Yield the SEND of each message. They count as sent after the last one."""
+        """Yield the SEND of each message. ``sent`` counts all messages of the group after the last SEND."""
         fixed = {name for name, _ in self.fixed}
         for number, item in enumerate(group, 1):
             # headers from options override the headers of a line

@@ -57,7 +57,7 @@ _SHOWN_ELSEWHERE = {
     "timestamp",
 }
 
-#: Default values of headers, which are not shown.
+#: Headers that are not shown if they have these default values.
 _DEFAULTS = {"expires": "0", "priority": "4", "persistent": "false"}
 
 _UNSAFE_IN_FILE = re.compile(r"[^A-Za-z0-9._-]")
@@ -117,7 +117,7 @@ def subscribe(
         raise click.UsageError("--unsubscribe deletes a durable subscription: name it with --durable")
     if browse and durable is not None:
         raise click.UsageError("--browse reads a queue, --durable a topic: use one of them")
-    # Artemis and RabbitMQ ignore browser:true: without an ACK their messages stay in the queue
+    # client-individual: Artemis and RabbitMQ ignore browser:true, but keep messages in the queue that get no ACK
     fields = [("id", "0"), ("destination", destination), ("ack", "client-individual" if browse else ack_mode)]
     if selector is not None:
         fields.append(("selector", selector))
@@ -149,7 +149,7 @@ def subscribe(
 
 
 class Message:
-    """A MESSAGE frame for people and programs."""
+    """A received message, for output to people or programs."""
 
     def __init__(self, number: int, head: Head, body: bytes) -> None:
         self.number = number
@@ -198,7 +198,7 @@ def _print_pretty(message: Message) -> None:
         for name, value in headers.items()
         if name not in _SHOWN_ELSEWHERE and _DEFAULTS.get(name) != value
     )
-    colour = False if "NO_COLOR" in os.environ else None  # None: only on a terminal
+    colour = False if "NO_COLOR" in os.environ else None  # None: click shows colours only on a terminal
     click.echo("\n".join([*lines, body_text(message.body), ""]), color=colour)
 
 
@@ -233,7 +233,10 @@ def hex_dump(data: bytes) -> str:
 
 
 def _to_files(directory: Path, also: Show | None) -> Show:
-    """Writes each body to a file of a directory, and all headers to ``messages.jsonl``. Raises `CommandFailed`."""
+    """Return a function that writes a message: its body to a new file, its headers to ``messages.jsonl``.
+
+    Then the function calls ``also``. Raises `CommandFailed`.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / "messages.jsonl"
@@ -300,7 +303,8 @@ class Subscriber:
             # the reader has closed the pipe: avoids Python's error message about it at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 0
-        # UNSUBSCRIBE first: the broker requeues messages without an ACK, without counting a failed attempt
+        # UNSUBSCRIBE before the connection closes: the broker requeues messages without an ACK, and does not count a
+        # failed attempt
         with suppress(WaitInterrupted, ConnectionFailed):
             try:
                 connection.ask("UNSUBSCRIBE", [("id", "0"), *durable])

@@ -55,7 +55,10 @@ HEAD_LINES, FOOT_LINES = 7, 2
 
 
 class View(NamedTuple):
-    """A table: its list in the API, the field with a row's name, the field of the trend, and the sort fields by key."""
+    """A table: its list in the API, the field with a row's name, the field that the trend shows, and the sort fields.
+
+    ``sorts``: sort fields by key of the keyboard.
+    """
 
     path: str
     key: str
@@ -63,7 +66,7 @@ class View(NamedTuple):
     sorts: Mapping[str, str]
 
 
-#: The views by key. The first sort field is the default.
+#: The views by key of the keyboard. The first sort field of a view is the default.
 VIEWS = {
     "1": View(
         "queues",
@@ -100,7 +103,7 @@ VIEWS = {
 }
 
 
-#: Names of the sort orders, by key.
+#: Names of the sort orders, by key of the keyboard.
 LABELS = {
     "m": "messages",
     "i": "in",
@@ -113,7 +116,7 @@ LABELS = {
 
 
 def columns_of(view: View) -> tuple[Column, ...]:
-    """The columns of a view: those of the list command, and the trend."""
+    """The columns of a view: those of the command that lists the same objects (``queue list``), and the trend."""
     from . import queue, resources
 
     columns = {
@@ -375,7 +378,7 @@ def _raw_keys() -> Iterator[Callable[[float], list[str]]]:
         data = os.read(descriptor, 1024)
         return _KEYS.findall(data.decode("utf-8", "replace")) or ["q"]
 
-    # the interpreter writes to the pipe at once, also for a signal just before the wait
+    # the interpreter writes to the pipe when a signal arrives, so that a signal just before a wait ends the wait too
     waker = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     before = signal.signal(signal.SIGWINCH, resized), signal.signal(signal.SIGTERM, terminated)
     try:

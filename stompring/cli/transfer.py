@@ -43,8 +43,8 @@ WINDOW_BYTES = 4 << 20
 
 DUPLICATE_ID = b"_AMQ_DUPL_ID"
 
-#: Headers of a MESSAGE that the SEND to the target must not have: headers of its delivery, of its routing at the source
-#: and of its schedule, which is complete, and headers that the target sets.
+#: Headers of a MESSAGE that the SEND to the target must not have: headers of its delivery and routing at the source,
+#: headers of its schedule (the message was due already), and headers that this command or the target sets.
 NOT_FORWARDED = {
     *(name.encode() for name in NOT_SENT if name != "expires"),
     b"JMSXDeliveryCount",
@@ -60,8 +60,8 @@ NOT_FORWARDED = {
     b"_AMQ_SCHED_DELIVERY",
 }
 
-#: Prefixes of destinations in ``reply-to`` that belong to a connection with the source. A target would create one for
-#: the connection of this command.
+#: Prefixes of destinations in ``reply-to`` that belong to a connection with the source. A target would create such a
+#: destination for the connection of this command.
 TEMPORARY = (b"/temp-queue/", b"/temp-topic/")
 
 Pair = tuple[bytes, bytes]
@@ -69,7 +69,10 @@ Pairs = list[Pair]
 
 
 def end_options(end: str, what: str) -> Any:
-    """The options of the source or the target. The value is a function that returns the endpoint for a timeout."""
+    """Declare the options of the source or the target. ``end``: ``from`` or ``to``; ``what``: noun for the help.
+
+    The value of the parameter is a function that takes the connect timeout in seconds and returns the endpoint.
+    """
     variable = f"STOMPRING_{end.upper()}_PASSWORD"
 
     def options(
@@ -174,7 +177,7 @@ def _header(text: str) -> Pair:
 
 @dataclass(frozen=True)
 class Plan:
-    """The messages to transfer, and limits. ``timeout``: the source is empty after these seconds without a message."""
+    """The messages to transfer, and limits. ``timeout``: seconds without a message after which the source is empty."""
 
     source: str
     target: str
@@ -186,7 +189,7 @@ class Plan:
 
 
 class _Source(CommandConnection):
-    """The connection to the source. SIGINT does not interrupt a frame, because ACKs and UNSUBSCRIBE must follow."""
+    """The connection to the source. SIGINT does not interrupt a write: ACK or UNSUBSCRIBE must follow a whole frame."""
 
     def _wait(self, events: int, seconds: float) -> int:
         if events & select.POLLOUT:
@@ -272,7 +275,7 @@ class Transfer:
 
     def _loop(self, source: CommandConnection, target: _Target, ids: DuplicateIds) -> None:
         plan = self._plan
-        last = heard = time.monotonic()  # last activity of source and target
+        last = heard = time.monotonic()  # time of the last activity: of the source, of the target
         waiting: list[tuple[Head, bytes]] = []  # delivered messages beyond the window or the count
         while True:
             self._interrupts.check()
@@ -355,13 +358,13 @@ class Transfer:
 
 
 class DuplicateIds:
-    """Creates duplicate ids: the same id for each delivery of a message of ``source``, different ids for others.
+    """Creates duplicate ids: the same id for each delivery of a message of ``source``, another id for another message.
 
     Time and body are part of the id, because a source that has lost its data may reuse the number of a message.
     """
 
     def __init__(self, source: str, server: str, keep: bool = False) -> None:
-        """``server`` is the header of CONNECTED. With ``keep`` a message keeps its own duplicate id."""
+        """``server``: header of the source's CONNECTED. ``keep``: whether a message keeps its own duplicate id."""
         self._source = source.encode()
         self._keep = keep
         # Artemis writes the number of the consumer before the number of the message
@@ -384,7 +387,7 @@ class DuplicateIds:
 
 
 def send_frame(headers: Pairs, fixed: Iterable[Pair], head: Head, body: bytes, version: bytes) -> bytes:
-    """The SEND of a MESSAGE: ``headers``, ``fixed``, and the headers of the message with other names."""
+    """Return the SEND for a MESSAGE: ``headers``, ``fixed``, and the message's headers that are not among these."""
     written = [*headers, *fixed]
     names = {name for name, _ in written} | NOT_FORWARDED
     written += [
@@ -396,5 +399,5 @@ def send_frame(headers: Pairs, fixed: Iterable[Pair], head: Head, body: bytes, v
     ]
     if b"content-length" in head.headers or b"\0" in body:
         return encode_frame(b"SEND", written, body, version)
-    # a text message of JMS: a content-length would make it a bytes message
+    # no content-length in the MESSAGE: it is a text message of JMS, which a content-length would make a bytes message
     return encode_frame(b"SEND", written, b"", version)[: -len(b"\0\n")] + body + b"\0\n"
