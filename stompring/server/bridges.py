@@ -50,7 +50,7 @@ GRACE = 2.0
 #: Maximum ms that a bridge waits for confirmations while the broker stops.
 STOP_TIMEOUT = 5000
 
-#: Commands that may begin the first answer of a STOMP broker, and the number of bytes that are searched for them.
+#: Commands that may begin the first answer of a STOMP broker, and the number of first bytes that are checked for them.
 OPENINGS, MAX_OPENING = (b"CONNECTED", b"ERROR"), 64
 
 DISCONNECT = frame("DISCONNECT")
@@ -125,7 +125,7 @@ class BridgeProtocol(Protocol):
         except ProtocolError as fault:
             self._fail(f"not STOMP: {fault}")
             return
-        client.messages.clear()  # the bridge has no subscription there
+        client.messages.clear()  # ignore MESSAGE frames: the bridge has no subscription at the remote broker
         if connected is None and client.connected is not None:
             self._connected()
         connection = self._connection
@@ -204,7 +204,7 @@ class BridgeProtocol(Protocol):
         if self._client.connected is not None and self._client.error is None:
             self.transport.write(DISCONNECT)
         self.transport.loseConnection()
-        # a remote broker that reads nothing would never get its DISCONNECT
+        # without a limit, a remote broker that does not read the DISCONNECT would keep the connection open
         self._timer = self._reactor.callLater(LINGER, self.transport.abortConnection)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
@@ -260,7 +260,7 @@ class BridgeConnection:
 
     def __post_init__(self) -> None:
         self.timeout = self.reactor.callLater(self.connector.connect_timeout / 1000, self._timed_out)
-        # later: the caller gets this object before any result, also before a failure
+        # connect later: the caller must have this object before a connection or a failure is reported
         self.reactor.callLater(0, self._open)
 
     def _open(self) -> None:
@@ -291,11 +291,11 @@ class BridgeConnection:
         self.closed(f"no connection within {self.connector.connect_timeout} ms (connect-timeout-millis)")
 
     def closed(self, reason: str) -> None:
-        """Report to the worker that there is no connection, or no connection any longer."""
+        """Report to the worker that the connection could not be opened, or is lost."""
         self.gather(lambda: self.worker.on_closed(reason))
 
     def gather(self, call: Callable[[], None]) -> None:
-        """Call a function of the worker with the current time. Sends its frames with one write for each connection."""
+        """Update the clock, call a function of the worker, and send its frames with one write for each connection."""
         self.worker.bridge.broker.clock.refresh()
         self.outgoing.gather(call)
 

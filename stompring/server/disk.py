@@ -37,8 +37,8 @@ from stompring.store.files import Disk
 from .protocol import Connections
 
 #: Seconds after which a busy reactor yields the interpreter to a thread whose disk operation has ended. Python's
-#: default of 5 ms is as long as a sync, and each batch would wait for it twice. With many producers the short interval
-#: gives a third more durable messages per second.
+#: default of 5 ms is as long as a sync, and each batch would wait that long twice. With many producers the short
+#: interval gives a third more durable messages per second.
 SWITCH_INTERVAL = 0.0005
 
 Job = Callable[[], Any]
@@ -101,7 +101,7 @@ class DiskThread:
         self._name = name
         self._jobs: SimpleQueue[tuple[Job, Done] | None] = SimpleQueue()
         self._results: SimpleQueue[tuple[Done, Any]] = SimpleQueue()
-        self._scheduled = threading.Event()  # a call in the reactor's thread is scheduled
+        self._scheduled = threading.Event()  # whether a call of `_deliver_results` is scheduled
 
     def run(self, job: Job, done: Done) -> None:
         if self._thread is None:
@@ -148,7 +148,7 @@ class DiskThread:
     # ---- on the reactor
 
     def _deliver_results(self) -> None:
-        self._scheduled.clear()  # before the results are read: a later result then schedules another call
+        self._scheduled.clear()  # first, so that a result that arrives later schedules another call
         while True:
             try:
                 done, result = self._results.get_nowait()
@@ -183,7 +183,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Size and usage of one disk in bytes. ``free``: bytes that this process may use."""
+    """The usage of one disk. ``total``: size in bytes. ``free``: free bytes that this process may use."""
 
     path: Path
     total: int
@@ -196,7 +196,7 @@ class DiskUsage:
 
 
 def disk_usage(path: Path) -> DiskUsage:
-    """Measure the disk of ``path``. If it does not exist, its nearest parent folder counts. Raises `OSError`."""
+    """Measure the disk of ``path``. If ``path`` does not exist, measure its nearest parent folder. Raises `OSError`."""
     there = path
     while not there.exists() and there != there.parent:
         there = there.parent
@@ -225,12 +225,12 @@ class LogUsage(NamedTuple):
 
     @property
     def usage(self) -> float:
-        """The used share of the limit: 0 and more."""
+        """The used share of the limit: above 1 if the log exceeds its limit, 0 without a limit."""
         return self.used / self.limit if self.limit > 0 else 0.0
 
 
-#: Percentage points below ``max-disk-usage`` to which the usage of a full log must fall. Otherwise the log would
-#: alternate between full and not full.
+#: A full log counts as full until its usage is this number of percentage points below ``max-disk-usage``. Without this
+#: margin the log would alternate between full and not full.
 LOG_MARGIN = 2
 
 
@@ -259,7 +259,7 @@ class DiskMonitor:
     paths: Collection[Path]
     read: Callable[[Path], DiskUsage] = disk_usage
     log_usage: Callable[[], LogUsage] | None = None
-    #: called after each measurement that finds a disk or the log full, to free space
+    #: a function that frees space; called after each measurement that finds a disk or the log full
     free: Callable[[], object] = bool
     reading: DiskUsage | None = None
     _disk_fault: str | None = None
@@ -293,7 +293,7 @@ class DiskMonitor:
         )
 
     def _begin(self) -> None:
-        # in a thread, because a faulty disk may take long to answer
+        # measure in a thread, because a faulty disk may take long to answer
         if not self._measuring:
             self._measuring = True
             self.disk.run(self._measure, self._done)
@@ -329,7 +329,7 @@ class DiskMonitor:
             self.free()
 
     def check_log(self, free: bool = False) -> None:
-        """Compare the replicated log with its limit, without measuring a disk. ``free``: free space in a full log."""
+        """Compare the replicated log with its limit, without measuring a disk. ``free``: if it is full, free space."""
         if not self._stopped and self.reading is not None:
             self._set_fault()
             if free and self._log_full:

@@ -51,8 +51,8 @@ FREEZE_THRESHOLD = 20_000
 MAX_UNEXPLAINED_BLOCKS = 300_000
 
 #: Minimum and maximum number of memory blocks of one object with all objects that it refers to: an address, a queue or
-#: a connection; a step of an open transaction; a message in a queue; 1 KB of messages in memory (usual: 9). Fewer
-#: objects count with the minimum, more objects with the maximum.
+#: a connection; a step of an open transaction; a message in a queue; 1 KB of messages in memory (usual: 9). If the
+#: number of objects has fallen, the minimum counts; if it has risen, the maximum.
 BLOCKS_PER_OBJECT = ((10, 600), (2, 30), (1, 3), (2.5, 16))
 
 #: Number of consecutive measurements with unexplained growth that indicate a leak: a COMMIT or a burst ends earlier.
@@ -142,8 +142,8 @@ class GcTuning:
         """Collect all objects, freeze the survivors, and count blocks. Returns the number of unreachable objects."""
         found = gc.collect()
         gc.freeze()
-        # first collect nothing: CPython collects old objects only after they have grown by a quarter of the survivors
-        # of the last collection
+        # collect again, without objects: CPython collects old objects only when their number has grown by a quarter of
+        # the survivors of the last collection, which are now 0
         gc.collect()
         self._suspected, self._messages = 0, self.broker.memory.messages
         self._blocks, self._amounts = sys.getallocatedblocks(), self._count()

@@ -50,7 +50,7 @@ def listen(acceptor: Acceptor, factory: IProtocolFactory, reactor: Any) -> Defer
 #: Errors of accept(2) if the process has no descriptor, or the system no memory, for another connection.
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
-#: Maximum number of waiting connections that are closed at once: twice the number that Twisted accepts at once.
+#: Maximum number of waiting connections that one accept closes: twice the number that Twisted accepts in one read.
 MAX_CLOSED_AT_ONCE = 200
 
 #: Seconds for which a listener pauses if it can neither accept nor close a waiting connection.
@@ -120,7 +120,7 @@ class ReserveDescriptorSocket:
                 connection.close()
                 number += 1
         except BlockingIOError:
-            pass  # no connection waits: Linux reports a missing descriptor even then
+            pass  # no further connection waits; Linux reports a missing descriptor even if none has waited
         except OSError:
             able = False  # another thread took the descriptor, or memory is missing
         self._open_spare()
@@ -129,7 +129,7 @@ class ReserveDescriptorSocket:
         return able
 
     def _pause(self) -> None:
-        # without a pause the next accept would fail in the same way
+        # without a pause, the reactor would call accept again at once, which would fail in the same way
         self._port.stopReading()
         self._paused = self._reactor.callLater(RETRY_DELAY, self._resume)
 
@@ -142,7 +142,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between checks of the files of an acceptor with sslAutoReload, as in Artemis.
 FILE_CHECK_INTERVAL = 5.0
-#: Seconds between checks of expiry dates, and seconds before the expiry of a certificate at which warnings begin.
+#: Seconds between two checks of expiry dates. ``EXPIRY_WARNING``: seconds before the expiry of a certificate at which
+#: warnings begin.
 DAY = 86_400.0
 EXPIRY_WARNING = 30 * DAY
 #: Seconds that a PROXY header may take on an HTTP acceptor, which has no handshake-timeout.
@@ -165,7 +166,7 @@ def tls_acceptors(configuration: BrokerConfiguration) -> dict[str, Acceptor]:
 
 
 def read_tls_contexts(configuration: BrokerConfiguration) -> Contexts:
-    """Read the certificates and TLS settings of all acceptors, by name. Raises `ConfigurationError`."""
+    """Read the certificates and TLS settings of all acceptors, by name of the acceptor. Raises `ConfigurationError`."""
     return {
         name: _read_tls_context(acceptor, configuration.file)
         for name, acceptor in tls_acceptors(configuration).items()
@@ -182,7 +183,7 @@ def _read_tls_context(acceptor: Acceptor, file: str | None) -> TlsContext:
 
 
 class ListenerStack:
-    """The layers of all acceptors: PROXY protocol, TLS. It counts the failures of each acceptor since the start."""
+    """The layers of all acceptors: PROXY protocol, TLS. It counts the connections that fail in them, by acceptor."""
 
     def __init__(self, configuration: BrokerConfiguration, reactor: Any) -> None:
         """Read all certificates. Raises `ConfigurationError`."""

@@ -47,7 +47,9 @@ Address = tuple[str, int]
 
 @contextmanager
 def answer_health(addresses: Sequence[Address], live: Answer, ready: Answer) -> Iterator[None]:
-    """Context manager: answers health checks at ``addresses`` during its body, without addresses that are in use.
+    """Context manager: a thread answers health checks at ``addresses`` while the body runs.
+
+    It skips addresses that are in use.
 
     Each connection gets one answer: ``live``, ``ready``, or 503 for every other path. The addresses are free again when
     the body has ended.
@@ -111,7 +113,7 @@ def _response(live: Answer, ready: Answer, request: bytes) -> bytes:
     return plain_answer(answer, body=method != "HEAD")
 
 
-#: Journal files of Artemis, which may be in the data directory if its broker.xml is used.
+#: Names of Artemis's journal files. The data directory may contain some if the broker.xml comes from Artemis.
 ARTEMIS_JOURNAL = "activemq-data-*.amq"
 
 ARTEMIS_MESSAGES = (
@@ -180,7 +182,7 @@ class Persistence:
     def attach(self, broker: Broker) -> TargetAreas:
         """Enable paging in ``broker``."""
         dispatch = TargetAreas(broker)
-        # the broker passes only this store's pages and blocks to it, which the types do not express
+        # the cast is safe: the broker passes to ``paging`` only pages and blocks that came from it
         broker.paging = cast(BrokerPaging, self.paging)
         self.paging.reads.account = dispatch.budget
         return dispatch

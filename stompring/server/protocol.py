@@ -2,7 +2,7 @@
 
 Also the PROXY protocol, versions 1 and 2, the detection of TLS and PROXY headers at the start of a connection, and the
 limits that depend on the machine: open files, connections, memory for messages. The connection limit leaves file
-descriptors free: without one the broker can neither accept a connection nor open a file.
+descriptors free: without a free descriptor the broker can neither accept a connection nor open a file.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ log = logging.getLogger(__name__)
 #: Number of open files that is assumed if the system sets no limit.
 UNLIMITED_FILES = 1_048_576
 
-#: File descriptors reserved for journal and page files, HTTP connections and Python itself; at most half of the limit.
+#: File descriptors reserved for journal and page files, HTTP connections and Python itself. If the process may open
+#: fewer than twice this number, half of its descriptors are reserved.
 RESERVED_FILES = 1000
 
 #: Estimated bytes of memory per connection: 4 KiB if idle. A busy connection may cache 256 KiB of headers, and a slow
 #: one may have 256 KiB in its outbox, but few connections are busy or slow at the same time.
 MEMORY_PER_CONNECTION = 64 * 1024
 
-#: Divisor of the machine's memory: the share of it that connections may take.
+#: By default, connections may take the machine's memory divided by this number.
 CONNECTION_MEMORY_SHARE = 4
 
 
@@ -81,7 +82,7 @@ def open_file_limit() -> int:
 
 
 def connections_for_files(available: int) -> int:
-    """Return the number of connections that ``available`` descriptors allow, minus `RESERVED_FILES`."""
+    """Return the number of connections that ``available`` descriptors allow after `RESERVED_FILES` are reserved."""
     return max(1, available - min(RESERVED_FILES, available // 2))
 
 
@@ -93,7 +94,10 @@ def default_connections(available: int, memory: int) -> int:
 
 
 def max_connections(configured: int | None, memory: int) -> int:
-    """Return ``global-max-connections`` in force. A value beyond the descriptors is used too, with a warning."""
+    """Return the limit of connections: ``configured`` (``global-max-connections``), or the default if None.
+
+    If ``configured`` is more than the descriptors allow, logs a warning, and returns it nevertheless.
+    """
     available = open_file_limit()
     if configured is None:
         return default_connections(available, memory)
@@ -161,7 +165,7 @@ class ProxyHeader:
 
 
 def read_proxy_header(data: bytes) -> ProxyHeader | None:
-    """Parse the header at the beginning of ``data``. None: it is incomplete. Raises `ValueError` for an invalid one."""
+    """Parse the header at the beginning of ``data``. Returns None if it is incomplete. Raises `ValueError`."""
     if data.startswith(SIGNATURE[: len(data)]):
         return _version_2(data) if len(data) >= _FIXED else None
     if data.startswith(b"PROXY "[: len(data)]):
@@ -227,7 +231,7 @@ class ProxyConnection(ProtocolWrapper):
     _begun = False
 
     def __init__(self, factory: ProxyFactory) -> None:
-        super().__init__(factory, Protocol())  # replaced after the header
+        super().__init__(factory, Protocol())  # a placeholder until the header is complete
 
     def makeConnection(self, transport: Any) -> None:
         directlyProvides(self, providedBy(transport))
@@ -336,7 +340,7 @@ TLS_HANDSHAKE_FAILURE = b"\x15\x03\x03\0\x02\x02\x28"
 
 class ProtocolDetectionFactory(WrappingFactory[Any]):
     """Checks the first bytes of another factory's connections for TLS, and for a PROXY header. A protocol receives all
-    later bytes directly. ``odd`` is called with the peer and a reason for the log.
+    later bytes directly. ``odd`` is called for a connection that begins with either, with the peer and a log text.
     """
 
     noisy = False
@@ -354,7 +358,7 @@ class ProtocolDetectionFactory(WrappingFactory[Any]):
         def begin(transport: Any) -> None:
             del protocol.makeConnection
             connect(transport)
-            own = protocol.__dict__.get("dataReceived")  # set by a protocol that detects WebSocket
+            own = protocol.__dict__.get("dataReceived")  # set by a `StompProtocol` that detects WebSocket
 
             def first(data: bytes) -> None:
                 if own is None:
@@ -387,12 +391,16 @@ SLOW_READ = 0.02
 #: Maximum pause after one read, in seconds.
 MAX_PAUSE = 1.0
 
-#: Seconds between checks of pauses; fraction of a pause after which it ends if no other connection was read.
+#: Seconds between two checks whether a pause has ended. ``IDLE_FRACTION``: a pause ends early if no connection is read
+#: for this fraction of its length.
 CHECK_INTERVAL, IDLE_FRACTION = 0.002, 0.1
 
 
 class Throttled(NamedTuple):
-    """A paused connection. ``until``: reactor time in seconds; ``idle``: seconds without other reads that end it."""
+    """A paused connection. ``until``: reactor time in seconds at which the pause ends.
+
+    ``idle``: seconds. If no connection is read for this time, the pause ends earlier.
+    """
 
     reading: Reading
     until: float
@@ -403,7 +411,7 @@ class ReadThrottle:
     """The paused connections. ``reads`` counts the reads of all connections; each protocol increments it."""
 
     reads = 0
-    _before = 0  # reads at the last check
+    _before = 0  # value of ``reads`` at the last check
     _last_read = 0.0  # reactor time of the last read of another connection, or of the beginning of a pause
 
     def __init__(self) -> None:
@@ -437,8 +445,8 @@ TCP_ESTABLISHED = 1
 
 
 def is_established(transport: Any) -> bool | None:
-    """Return whether the client has not closed its side of the connection. None: unknown, the system lacks TCP_INFO."""
-    while isinstance(transport, ProtocolWrapper):  # the innermost one has the socket
+    """Return whether the client still has its side of the connection open; None if unknown: without TCP_INFO."""
+    while isinstance(transport, ProtocolWrapper):  # the innermost transport has the socket
         transport = transport.transport
     handle = getattr(transport, "getHandle", None)
     if handle is None or not hasattr(socket, "TCP_INFO"):
@@ -495,7 +503,7 @@ class StompProtocol(Protocol):
     _timer: IDelayedCall | None = None
     _peer_check: IDelayedCall | None = None
     _closing = False
-    _beginning = b""  # first bytes that may become `HTTP_GET`
+    _beginning = b""  # first bytes of the client, while they are only a part of `HTTP_GET`
     _websocket: WebSocket | None = None
     session: StompSession | None = None
 
@@ -562,7 +570,7 @@ class StompProtocol(Protocol):
             if spent > SLOW_READ and not session.closed:
                 read_throttle.throttle(session.outbox.reading, spent, self._factory.reactor)
 
-    #: Called by Twisted. Replaced until the protocol is detected, and over WebSocket.
+    #: The function that Twisted calls. Another one stands here until the protocol is detected, and over WebSocket.
     dataReceived = take
 
     def _begin(self, data: bytes) -> None:
@@ -617,7 +625,7 @@ class StompProtocol(Protocol):
     def _handshake_timed_out(self) -> None:
         self._timer = None
         session = self.session
-        # a login that is still being checked was in time, and its result ends the handshake
+        # no timeout while a login is checked: its CONNECT was in time, and the result of the check ends the handshake
         if session is not None and not session.connected and not session.awaiting_login:
             session.refuse(
                 LimitReached(

@@ -15,7 +15,7 @@ REACTORS = (STOMPRING, STOCK)
 
 
 class NotAvailable(Exception):
-    """The broker's own reactor cannot run here."""
+    """The broker's own reactor cannot run on this system, or with the installed Twisted."""
 
 
 def make_reactor() -> RoundsReactor:

@@ -73,8 +73,8 @@ log = Logger()
 #: Maximum number of events of one round. epoll returns the remaining ready descriptors first in the next round.
 MAX_EVENTS = 64
 
-#: Bytes that one round reads, divided among the connections that are ready, and the minimum for each. Clients that
-#: flood the broker delay others by one round, and a round with eight of them is not eight times as long.
+#: Bytes that one round reads, divided equally among the ready connections, and the minimum for each connection. Clients
+#: that flood the broker delay other clients by one round. A round with eight such clients is as long as one with one.
 ROUND_READ, MIN_READ = 128 * 1024, 16 * 1024
 
 #: Writing state of a connection: not waiting, waiting for the end of the round, waiting for EPOLLOUT.
@@ -89,7 +89,7 @@ class RoundsReactor(EPollReactor):
         super().__init__()  # type: ignore[no-untyped-call]
         check_names(self)
         self._at_end: list[Callable[[], object]] = []
-        self.unwritten: list[RoundsConnection] = []  # connections with data of this round
+        self.unwritten: list[RoundsConnection] = []  # connections that write at the end of this round
         self.read_share = ROUND_READ  # maximum bytes that each connection reads in this round
         self._poll: Poll = self._poller.poll
 
@@ -137,7 +137,7 @@ class RoundsReactor(EPollReactor):
             if event == EPOLLIN and type(selectable) is RoundsConnection:
                 try:
                     why = selectable.doRead()
-                except BaseException as fault:  # like Twisted: log it, and end the connection
+                except BaseException as fault:  # as in Twisted, log the exception and end the connection
                     why = fault
                     log.failure("while reading from {connection}", connection=selectable)
                 if why:
@@ -161,7 +161,7 @@ class RoundsReactor(EPollReactor):
 
     def stop(self) -> None:
         super().stop()
-        self.wakeUp()  # for a call at the end of this round: the next poll must not wait
+        self.wakeUp()  # a call at the end of a round may stop the reactor: the next poll must not wait
 
     def _end_round(self) -> None:
         """Run the calls, then the writes. Calls and writes caused by these wait for the end of the next round."""
@@ -206,7 +206,7 @@ class RoundsConnection(tcp.Server):
     def __init__(self, *arguments: Any) -> None:
         self.waits = IDLE
         self._parts: list[bytes | memoryview] = []
-        self._size = 0  # bytes of the parts
+        self._size = 0  # bytes of all parts together
         self._half_closing = self._half_closed = False
         super().__init__(*arguments)
 
@@ -272,7 +272,7 @@ class RoundsConnection(tcp.Server):
             if self.waits == SOCKET:
                 self.stopWriting()
             return None
-        # write Twisted's own buffer, then resume the producer or end the connection if everything is written
+        # Twisted's method writes its own buffer. If it is empty then, it resumes the producer or ends the connection.
         why = super().doWrite()  # type: ignore[no-untyped-call]
         if self.dataBuffer:
             self._await_socket()

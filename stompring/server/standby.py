@@ -211,8 +211,9 @@ class LockStandby(Standby):
         active: Callable[[DataLock], None],
         failed: Callable[[StoreError], None],
     ) -> None:
-        """``active`` is called with the lock, ``failed`` with a fault that does not end by waiting. Raises
-        `ConfigurationError`.
+        """``active`` is called with the lock when this standby has it, ``failed`` with a fault that waiting cannot end.
+
+        Raises `ConfigurationError`.
         """
         super().__init__(configuration, reactor, systemd)
         self._data = data
@@ -276,13 +277,14 @@ REASON_INTERVAL = 0.25
 #: Seconds by which the clocks of this machine and of the engine may differ without a warning.
 MAX_SKEW = 20.0
 
-#: Number of consecutive beats with such a difference that cause no warning.
+#: Number of consecutive beats with a difference above `MAX_SKEW` that cause no warning yet.
 SKEWED_BEATS = 3
 
 #: Number of beats of another process with this broker's name at which the broker logs a warning.
 NAMESAKE_BEATS = 3
 
-#: Divisor of the log's limit: the bytes that may wait to be written to the log; and the minimum of these bytes.
+#: The bytes that may wait to be written to the log are its limit divided by ``PENDING_SHARE``, but at least
+#: ``MIN_PENDING_BYTES``.
 PENDING_SHARE = 50
 MIN_PENDING_BYTES = 64 * 1024
 
@@ -363,8 +365,8 @@ class Replication:
 
     @property
     def pending_limit(self) -> int | None:
-        """Maximum bytes that may wait to be written; None: the store's own limit. They must fit into the reserve of a
-        full log, or they would block acknowledgements.
+        """Maximum bytes that may wait to be written to the log; None: the store's own limit applies. A full log has a
+        reserve for acknowledgements: more waiting bytes could fill it.
         """
         _, limit = self.node.log.usage()
         share = max(MIN_PENDING_BYTES, limit // PENDING_SHARE)
@@ -388,7 +390,7 @@ class Replication:
         call_before_rounds(self.reactor, check)
 
     def ready(self, check_log: Callable[[], object], disk: Disk) -> None:
-        """Report to the node that the broker accepts clients, and begin to call ``check_log``. ``disk``: the writer."""
+        """Report to the node that the broker accepts clients, and start `Liveness`. ``disk``: the writing thread."""
         self.node.mark_ready()
         self._liveness = Liveness(self.reactor, disk, self.node.touch, check_log)
         self._liveness.start()
@@ -406,7 +408,7 @@ class Replication:
         """Release the role in a thread. The Deferred fires when the log has stored the release or is unreachable."""
         self._released = True
         if self._liveness is not None:
-            self._liveness.stop()  # the disk thread has ended
+            self._liveness.stop()  # the disk thread has ended already
         return deferToThreadPool(
             self.reactor, self.reactor.getThreadPool(), self.node.release, reason, successor
         )
@@ -482,7 +484,7 @@ class LogStandby(Standby):
         self._timer = self.reactor.callLater(REASON_INTERVAL, self._look)
 
     def _check_clock(self, status: NodeStatus) -> None:
-        """Compare the clock with each new beat of the active broker."""
+        """Compare this machine's clock with the time of each new beat. Warn once of a lasting difference."""
         if self._skews > SKEWED_BEATS or status.active_time == self._beat_time:
             return
         self._beat_time = status.active_time
@@ -512,7 +514,10 @@ class Namesake:
     _beats = 0
 
     def check(self, status: NodeStatus) -> None:
-        """Count beats after this standby is up to date: older ones may be from an earlier process of this broker."""
+        """Count the beats of another process with this broker's name, and log one warning.
+
+        Beats before this standby is up to date do not count: an earlier process of this broker may have written them.
+        """
         if status.role is not Role.STANDBY or status.rebuilding or status.active_time == self._time:
             return
         known, self._time = self._time is not None, status.active_time

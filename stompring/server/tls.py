@@ -44,7 +44,7 @@ CIPHER_SUITES = (
     "ECDHE-RSA-CHACHA20-POLY1305",
 )
 
-#: Maximum number of characters in the log of the subject of a rejected certificate.
+#: Maximum number of characters that the log shows of the subject of a rejected certificate.
 MAX_SUBJECT_LENGTH = 200
 
 OPENSSL_VERSIONS = {"TLSv1.2": SSL.TLS1_2_VERSION, "TLSv1.3": SSL.TLS1_3_VERSION}
@@ -53,7 +53,7 @@ _OPTIONS = (
     SSL.OP_NO_COMPRESSION | SSL.OP_CIPHER_SERVER_PREFERENCE | SSL.OP_NO_RENEGOTIATION | SSL.OP_SINGLE_ECDH_USE
 )
 
-#: Reasons for which a client's certificate is rejected, by OpenSSL's error numbers (x509_vfy.h): the usual ones.
+#: The usual reasons for the rejection of a client's certificate, by OpenSSL's error numbers (x509_vfy.h).
 _VERIFICATION = {
     9: "not yet valid",
     10: "expired",
@@ -77,7 +77,10 @@ class TlsContext:
 
 
 def tls_context(tls: Tls, application: bytes | None = None) -> TlsContext:
-    """Read all files. ``application``: the protocol for ALPN, None: no ALPN. Raises `CertificateError`."""
+    """Read the files of ``tls``, and create the contexts. ``application``: protocol for ALPN, None: no ALPN.
+
+    Raises `CertificateError`.
+    """
     identities = tuple(read_identities(tls.key_store_path, tls.key_path, tls.key_store_password))
     contexts = [_context(tls, identity, application) for identity in identities]
     by_name: dict[str, SSL.Context] = {}
@@ -99,7 +102,7 @@ def tls_context(tls: Tls, application: bytes | None = None) -> TlsContext:
 
 def _context(tls: Tls, identity: Identity, application: bytes | None) -> SSL.Context:
     context = new_context(SSL.TLS_SERVER_METHOD, _OPTIONS, tls)
-    context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # idle connections need no buffers
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # saves memory: idle connections have no buffers
     if application is not None:
         context.set_alpn_select_callback(
             lambda _, offered: application if application in offered else SSL.NO_OVERLAPPING_PROTOCOLS
@@ -135,7 +138,7 @@ def use_identity(context: SSL.Context, identity: Identity) -> None:
 
 def _choose_ciphers(context: SSL.Context, named: tuple[str, ...]) -> None:
     """Set the named cipher suites, or `CIPHER_SUITES`. Raises `CertificateError` for an unknown one."""
-    # OpenSSL has a separate list for TLS 1.3, whose IANA names do not contain WITH
+    # OpenSSL has a separate list for the suites of TLS 1.3, whose IANA names do not contain WITH
     newer = [name for name in named if name.startswith("TLS_") and "_WITH_" not in name]
     older = [name for name in named if name not in newer]
     scratch = SSL.Context(SSL.TLS_SERVER_METHOD)
@@ -163,7 +166,7 @@ def _ask_for_certificates(context: SSL.Context, tls: Tls) -> None:
         raise CertificateError(f"{path}: not usable as trustStorePath: {openssl_reasons(error)}") from None
     required = SSL.VERIFY_FAIL_IF_NO_PEER_CERT if tls.need_client_auth else 0
     context.set_verify(SSL.VERIFY_PEER | required, _verified)
-    # a client that resumes a session would not present its certificate again, which may have expired
+    # no resumed sessions: the client would not present its certificate again, which may have expired meanwhile
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_options(SSL.OP_NO_TICKET)
     context.set_session_id(b"stompring")
@@ -196,8 +199,8 @@ MAX_RECORD, RECORD_OVERHEAD = 16_384, 512
 class TlsConnection(TLSMemoryBIOProtocol):
     """A TLS connection of a client. It depends on private fields of Twisted's class for the state of the handshake.
 
-    Twisted joins small writes in the next iteration of the reactor. This class writes at once, because an `Outbox` has
-    already joined them.
+    Twisted joins small writes in the next iteration of the reactor. This class writes immediately, because an `Outbox`
+    has already joined the small writes.
     """
 
     factory: TlsFactory
@@ -217,7 +220,7 @@ class TlsConnection(TLSMemoryBIOProtocol):
             self._end()
 
     def _read(self, data: bytes) -> None:
-        """Pass all records of ``data`` to the protocol at once. Twisted passes them one by one."""
+        """Decrypt ``data``, and pass all its records to the protocol in one call. Twisted passes them one by one."""
         tls = self.getHandle()  # type: ignore[no-untyped-call]
         tls.bio_write(data)
         records: list[bytes] = []
@@ -240,7 +243,7 @@ class TlsConnection(TLSMemoryBIOProtocol):
         self._flushSendBIO()  # type: ignore[no-untyped-call]
 
     def write(self, data: bytes) -> None:
-        """Encrypt ``data``, and write all records at once. Twisted writes them one by one."""
+        """Encrypt ``data``, and write all its records together. Twisted writes them one by one."""
         if not self._handshakeDone or self.disconnecting or self._lostTLSConnection or self._appSendBuffer:
             super().write(data)  # type: ignore[no-untyped-call]
             return
@@ -287,7 +290,7 @@ class TlsConnection(TLSMemoryBIOProtocol):
         self._producer = None  # breaks a reference cycle
 
     def _tlsShutdownFinished(self, reason: Failure | None) -> None:
-        # the frames of the traceback refer to this connection and to the reason: a cycle
+        # drop the traceback: its frames refer to this connection and to the reason, which is a reference cycle
         if reason is not None:
             reason.cleanFailure()
         super()._tlsShutdownFinished(reason)  # type: ignore[no-untyped-call]
@@ -333,7 +336,7 @@ class TlsFactory(TLSMemoryBIOFactory):
         return None if inner is None else TlsConnection(self, inner)  # type: ignore[no-untyped-call]
 
     def serverConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        # a new context for each connection, because certificates may have been reloaded
+        # the current context: certificates may have been reloaded since the last connection
         connection = SSL.Connection(self._context().default, None)
         connection.set_app_data(protocol)
         connection.set_accept_state()

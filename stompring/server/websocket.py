@@ -99,10 +99,10 @@ class WebSocketFactory:
             [ServerPerMessageDeflateFactory()] if settings.web_socket_compression_supported else None
         )
         self.max_frame = settings.web_socket_max_frame_payload_length
-        if self.max_frame < 0:  # whole frames are buffered: limit them to the longest STOMP frame
+        if self.max_frame < 0:  # the library buffers whole frames: allow only the longest STOMP frame
             head = HeadLimits(limits.max_headers, limits.max_header_length)
             self.max_frame = limits.max_body_length + head.max_block
-        #: Maximum bytes of a decompressed message. None: no compression, so that a payload is as long as the input.
+        #: Maximum bytes of a decompressed message. None without compression: no payload is longer than its input.
         self.max_message = limits.max_body_length + limits.max_header_length if self.extensions else None
 
     def open(self, owner: Owner) -> WebSocket:
@@ -118,7 +118,7 @@ class WebSocket:
     _compresses = False
     _tail = b""  # incomplete short message
     _unparsed = 0  # bytes of an incomplete frame that the library has received
-    _partial = 0  # bytes of frames read since the last complete frame
+    _partial = 0  # bytes that the library has received since the last complete frame
     _fragmented = False  # whether the next frame continues a message of several frames
     _decoder: codecs.IncrementalDecoder | None = None  # UTF-8 check of a text message
     _unsent = b""  # STOMP frames written before the upgrade
@@ -136,7 +136,7 @@ class WebSocket:
             extensions=factory.extensions, max_size=(factory.max_message, first), logger=_library_log
         )
         self._short = min(SHORT_MESSAGE, first)
-        self._payloads: list[bytes] = []  # payloads of one read
+        self._payloads: list[bytes] = []  # payloads of one read, not passed to the owner yet
         self._counts: Counter[str] = Counter()  # frames of the current second, by kind
 
     # ---- reading
@@ -181,7 +181,7 @@ class WebSocket:
             assert isinstance(frame, Frame)
             self._partial = 0
             length = len(frame.data)
-            # the frame and its header
+            # length of the payload and of its header
             self._unparsed -= length + (6 if length < 126 else 8 if length < 65536 else 14)
             self._frame_received(frame)
             if self._state is State.CLOSED:
@@ -246,7 +246,7 @@ class WebSocket:
 
     def _answer_ping(self) -> None:
         session = None if self._owner is None else self._owner.session
-        # a client that does not read gets no answer, because pongs would accumulate
+        # no answer for a client that does not read: pongs would accumulate
         ping = self._ping
         if (
             ping is not None
@@ -277,7 +277,7 @@ class WebSocket:
         return b"".join(protocol.data_to_send())
 
     def write(self, data: bytes) -> None:
-        """Write bytes of the outbox. Before the upgrade these are an ERROR, whose text becomes the HTTP response."""
+        """Write bytes of the outbox. Before the upgrade keep them: an ERROR, whose text `start_close` answers."""
         if self._state is State.OPEN:
             self._transport.write(data)
         elif self._state is State.CONNECTING:
@@ -394,7 +394,7 @@ class WebSocket:
         self._end(f"WebSocket closed ({code}): {reason}")
         self._state = State.CLOSED
         if code == CloseCode.MESSAGE_TOO_BIG and not ISSLTransport.providedBy(self._transport):
-            # after a close of both directions, further input would reset TCP before the client reads the Close frame
+            # close only this direction: otherwise further input would reset TCP before the client reads the Close frame
             self._transport.loseWriteConnection()
         else:
             self._transport.loseConnection()
