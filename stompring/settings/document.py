@@ -31,7 +31,7 @@ Values = dict[str, Any]
 class Node:
     """One element. ``value`` is its text, None without text.
 
-    The readers in `value_types` convert the values. ``is_leaf``: the element may contain text only.
+    The readers in `value_types` convert the text and the attributes. ``is_leaf``: the element may contain text only.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Node:
 
 
 def named(nodes: Iterable[Node], key: str = "name") -> Iterator[tuple[str, Node]]:
-    """The nodes with their attribute ``key``. Skips nodes without the attribute: the reader reports them."""
+    """Yield the value of the attribute ``key`` of each node, and the node. Skips nodes without this attribute."""
     return ((node.attributes[key], node) for node in nodes if key in node.attributes)
 
 
@@ -89,7 +89,7 @@ class Faults:
         self._added = 0
 
     def add(self, line: int, text: str) -> None:
-        """Add a fault at ``line``, once. Raises `ConfigurationError` at the 200th."""
+        """Add a fault at ``line``, unless it is there already. Raises `ConfigurationError` at the 200th fault."""
         for value, reference in self._hidden.items():
             text = text.replace(value, reference)
         self._add(line, text)
@@ -216,7 +216,7 @@ def with_suggestion(what: str, name: str, known: Iterable[str]) -> str:
 
 REFERENCE_MARK = "${"
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\})?")
-#: A reference of a known kind or with a default. In a filter ``${`` may be text.
+#: The beginning of a reference with a kind or a default, such as ``${env:``. In a filter ``${`` alone may be text.
 KNOWN_REFERENCE = re.compile(r"\$\{[\w.-]+:")
 _NOT_IN_VARIABLE = re.compile(r"[^A-Za-z0-9]")
 
@@ -227,7 +227,7 @@ MAX_FILE_BYTES = 64 * 1024
 class References(NamedTuple):
     """Resolves the references of one broker.xml. Paths are relative to ``folder``.
 
-    ``properties`` are the properties that are not environment variables.
+    ``properties``: values of properties for which there is no environment variable.
     """
 
     folder: Path
@@ -235,7 +235,7 @@ class References(NamedTuple):
     properties: Mapping[str, str] = {}
 
     def resolve(self, text: str) -> str:
-        """``text`` with its references resolved. Raises `ValueError` for one without a value."""
+        """Return ``text`` with its references resolved. Raises `ValueError` for a reference without a value."""
         return _REFERENCE.sub(self._value, text) if REFERENCE_MARK in text else text
 
     def _value(self, found: re.Match[str]) -> str:
@@ -316,7 +316,7 @@ def revealed(text: str) -> str:
 
 
 def hidden(value: object) -> object:
-    """Return ``value`` for output, with stars for each secret in it: texts, dicts, lists and tuples."""
+    """Return ``value`` for output, with stars for each `Secret` in it, also in dicts, lists and tuples."""
     if isinstance(value, Secret):
         return HIDDEN
     if isinstance(value, dict):

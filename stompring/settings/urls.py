@@ -95,7 +95,7 @@ def _store_type(text: str) -> str:
 
 
 def _parameters(part: str, **readers: Reader) -> dict[str, Parameter]:
-    """Parameters by name. ``readers`` are the readers by name of the field."""
+    """Return parameters by name. ``readers``: reader of each value, by the name of the field that a parameter sets."""
     return {camel_case(field): Parameter(field, read, part) for field, read in readers.items()}
 
 
@@ -128,9 +128,9 @@ LISTENER_PARAMETERS = TLS_PARAMETERS | PROXY_PARAMETERS
 def _tls_of(
     kind: type[T], values: Values, secure: bool, faults: list[str], plain: str, encrypted: str
 ) -> T | None:
-    """TLS with ``values``, by field; None without TLS. ``secure``: the scheme of the URL is one with TLS.
+    """Return the TLS settings with ``values`` (by field); None without TLS. ``secure``: whether the scheme means TLS.
 
-    ``plain`` and ``encrypted`` are the schemes without and with TLS, for faults.
+    ``plain`` and ``encrypted``: schemes without and with TLS, which the texts of faults propose.
     """
     enabled = values.pop("ssl_enabled", secure)
     if secure and not enabled:
@@ -141,7 +141,7 @@ def _tls_of(
             given = next(name for name, one in table.items() if one.field in values)
             faults.append(f"{given} has no effect without TLS: use {encrypted}, or set sslEnabled=true")
         return None
-    for checked in ("key_store_type", "trust_store_type"):  # the content of a file shows its type
+    for checked in ("key_store_type", "trust_store_type"):  # not needed: the content of a file shows its type
         values.pop(checked, None)
     return kind(**values)
 
@@ -164,7 +164,7 @@ def _tls_conflicts(tls: Tls) -> Iterator[str]:
 
 
 def with_absolute_paths(given: A, directory: Path) -> A:
-    """The acceptor or connector with its relative paths starting at ``directory``."""
+    """Return the acceptor or connector with absolute paths. ``directory``: start of its relative paths."""
     tls: Any = given.tls
     if tls is None:
         return given
@@ -220,7 +220,7 @@ def protocols(text: str) -> tuple[str, ...]:
 
 
 def encoder_type(text: str) -> str:
-    """``webSocketEncoderType``: which WebSocket messages the broker sends."""
+    """Read ``webSocketEncoderType``: whether the broker sends binary or text WebSocket messages."""
     kind = text.lower()
     if kind not in ("binary", "text"):
         raise ValueError("must be binary or text")
@@ -243,7 +243,7 @@ PARAMETER_TYPES: Mapping[str, ValueType] = {
 
 
 def _of_rows(kind: type, part: str = "") -> dict[str, Parameter]:
-    """The parameters that are rows of a dataclass."""
+    """Return a parameter for each option of the dataclass ``kind``."""
     return {
         row.parameter_name: Parameter(row.name, PARAMETER_TYPES[row.type].read, part)
         for row in options_of(kind)
@@ -288,7 +288,9 @@ IN_VM_ONLY = "in-VM: only clients in the same Java machine use it"
 
 
 def skip_reason(url: str, resolve: Resolve = str) -> str | None:
-    """The reason why an acceptor of Artemis has no listener here: only other protocols, or in-VM. None: it has one.
+    """Return the reason why the broker opens no listener for an acceptor of Artemis; None if it opens one.
+
+    Such an acceptor has only other protocols than STOMP, or is for clients in the same Java machine (in-VM).
 
     Raises `ValueError` for a reference that cannot be resolved.
     """
@@ -316,7 +318,7 @@ def parse_acceptor(name: str, url: str, resolve: Resolve = str, ignored: Ignored
     faults: list[str] = []
     parts = _read_parameters(query, table, faults, resolve, ACCEPTOR_PARAMETERS, ignored)
     tls = _tls_of(Tls, parts["tls"], scheme.secure, faults, "tcp:// or http://", "ssl:// or https://")
-    if tls is not None and not faults:  # an invalid parameter would look like a missing one
+    if tls is not None and not faults:  # an invalid parameter would also be reported as missing
         faults += _tls_conflicts(tls)
     proxy = None
     trusted = parts["proxy"].get("proxy_protocol_trusted", ())
@@ -330,7 +332,7 @@ def parse_acceptor(name: str, url: str, resolve: Resolve = str, ignored: Ignored
     else:
         if scheme.websocket:
             parts["websocket"] |= {"only": True, "path": split.path.removesuffix("/")}
-        if "stomp_consumer_window_size" in parts[""]:  # as in Artemis, the window alone limits
+        if "stomp_consumer_window_size" in parts[""]:  # as in Artemis, only the window limits then
             parts[""].setdefault("stomp_prefetch_count", -1)
         acceptor = StompAcceptor(
             name,
@@ -349,7 +351,7 @@ def parse_acceptor(name: str, url: str, resolve: Resolve = str, ignored: Ignored
 
 
 def _endpoint(url: str, resolve: Resolve) -> tuple[SplitResult, str, int, str]:
-    """Resolve references in the URL up to its parameters. Returns the split URL, host, port, and the parameters."""
+    """Resolve the references before the parameters of the URL. Returns the split URL, host, port, and parameters."""
     written, _, query = url.partition("?")
     written = written.strip()
     resolved = resolve(written)
@@ -404,8 +406,9 @@ def _read_parameters(
     rows: Rows,
     ignored: Ignored | None,
 ) -> defaultdict[str, Values]:
-    """The values of all parameters, by `Parameter.part` and field. ``rows``: parameters of Artemis that are not in
-    ``table``. Those without effect are added to ``ignored``, but on an HTTP acceptor all of them are faults."""
+    """Return the values of all parameters, by `Parameter.part` and field. ``rows``: parameters of Artemis that are not
+    in ``table``. Each of these is a fault, or is added to ``ignored`` if it has no effect and this is not an HTTP
+    acceptor."""
     parts: defaultdict[str, Values] = defaultdict(dict)
     seen: set[str] = set()
     for key, text in _pairs(query, faults):
