@@ -551,7 +551,9 @@ class SendEvaluation:
         self.plan = plan
         self._offer = plan.offer
         self._hooks: Hooks = plan.address.hooks
-        self.reports_entered = self._hooks.reports_entered  # whether a policy may copy the message in `entered`
+        self.reports_entered = (
+            self._hooks.reports_entered
+        )  # whether a policy may copy the message in `entered`
         #: one for each address of the message that has policies, in the order of the redirects
         self._admissions: list[Admission] = []
         if plan.admit is not None:
