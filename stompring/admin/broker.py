@@ -244,6 +244,10 @@ FIELDS: Fields[AdminContext] = {
         "compiled: the modules of the hot path run as extension modules.",
         lambda s: stompring.build(),
     ),
+    "buildAdvice": string_or_null(
+        "What the pure Python build costs, and how to get the compiled one; null: it is compiled.",
+        lambda s: stompring.advice(),
+    ),
     "reactor": string(
         "Event loop: stompring, or the class of Twisted's stock one, as EPollReactor.", "reactor_name"
     ),

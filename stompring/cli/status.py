@@ -130,6 +130,8 @@ def _broker_rows(broker: Values | None) -> Iterator[tuple[str, str]]:
     yield "security", "on" if broker["securityEnabled"] else "off"
     yield "persistence", "on" if broker["persistenceEnabled"] else "off"
     yield "configuration", str(broker["configurationFile"])
+    if broker.get("buildAdvice"):
+        yield "build", broker["buildAdvice"]
     for each in broker["listeners"]:
         yield f"listener {each['acceptor']}", f"{each['host']}:{each['port']}"
 

@@ -25,7 +25,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import deferLater
 from twisted.python import log as twisted_log
 
-from stompring import __version__, build
+from stompring import __version__, advice, build
 from stompring.admin.context import AdminContext, TaskList
 from stompring.admin.http import admin_site
 from stompring.admin.management import ManagementRequests
@@ -421,6 +421,8 @@ def run(
     if notice is not None:
         log.info("%s", notice)
     log.info("stompring %s (%s), Python %s", __version__, build(), platform.python_version())
+    if text := advice():
+        log.info("%s", text)
     if stock_because is not None:
         log.warning("using Twisted's stock reactor: --reactor stompring is not available: %s", stock_because)
     log.info("reactor: %s", reactor_name(reactor))

@@ -124,6 +124,7 @@ def test_the_broker():
         "name": "mine",
         "version": stompring.__version__,
         "build": stompring.build(),
+        "buildAdvice": stompring.ADVICE,
         "reactor": "TestReactor",
         "started": BEGIN * 1000,
         "uptime": 3000,

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.document import BENCH
 from benchmarks.results import Results
+from stompring import ADVICE
 from stompring.settings.broker_xml import read_broker_xml
 
 from ..broker_process import PATIENCE, BrokerProcess
@@ -124,3 +125,4 @@ def test_the_rates_are_those_of_the_published_results():
     assert shown is not None and own is not None
     rabbitmq, artemis, pure = (own / other for other in others if other is not None)
     assert shown.groups() == (f"{rabbitmq:.0f}", f"{artemis:.0f}", f"{1 / pure:.2f}")
+    assert f"has {1 / pure:.2f} of the rate" in ADVICE
