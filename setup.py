@@ -1,8 +1,9 @@
 """The build steps that setup.cfg cannot express: shipped files in a wheel, and compiled modules on request.
 
-A wheel has copies of ``config/`` and ``plugins/`` in ``stompring/shipped``. With ``STOMPRING_COMPILE=1`` mypyc and a C
-compiler make extension modules of what pyproject.toml lists in ``[tool.stompring]``. Python imports these and not the
-modules beside them. ``python setup.py compile`` builds such a copy of a checkout, in ``build/compiled``.
+A wheel has copies of ``config/``, ``examples/`` and ``plugins/`` in ``stompring/shipped``, and HTML of the pages of
+``docs/`` for users. With ``STOMPRING_COMPILE=1`` mypyc and a C compiler make extension modules of what pyproject.toml
+lists in ``[tool.stompring]``. Python imports these and not the modules beside them. ``python setup.py compile`` builds
+such a copy of a checkout, in ``build/compiled``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,8 +31,21 @@ ROOT = Path(__file__).resolve().parent
 #: Shipped directories, and the types of their files. Others, such as a users file of a broker that runs here, stay out.
 SHIPPED = {
     "config": {".xml", ".json", ".yml", ".yaml", ".service", ".conf", ".cfg", ".res", ".toml"},
+    "examples": {".ipynb", ".py", ".rb"},
     "plugins": {".py"},
 }
+
+#: A page of the documentation as HTML, with the style of the console.
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{title}: stompring</title><link rel="icon" href="{top}console/icon.svg">
+<link rel="stylesheet" href="{top}console/style.css"></head>
+<body class="document"><nav><a href="{top}">Console</a> <a href="{top}docs/">Documentation</a></nav><main>
+{body}</main></body></html>
+"""
+
+#: What stands for a generated part, which takes the whole package to make.
+GENERATED = "*The site of the documentation has a table here. So have `stompring settings` and `/api/v1/openapi.json`.*"
 
 #: Another minor version may compile the same module to something else. setup.cfg has it as the extra `compile`.
 COMPILER = "mypy[mypyc] >=2.4, <2.5"
@@ -67,19 +82,57 @@ class BuildWithShippedFiles(build_py):
             return
         for source, target in self._shipped():
             self.mkpath(str(target.parent))
-            self.copy_file(str(source), str(target))
+            if target.suffix == ".html":
+                target.write_text(page(source), encoding="utf-8")
+            else:
+                self.copy_file(str(source), str(target))
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         return [*super().get_outputs(include_bytecode), *(str(target) for _, target in self._shipped())]
 
     def _shipped(self) -> list[tuple[Path, Path]]:
         build = Path(self.build_lib) / "stompring" / "shipped"
-        return [
+        copied = [
             (path, build / path.relative_to(ROOT))
             for directory, types in SHIPPED.items()
             for path in sorted((ROOT / directory).rglob("*"))
             if path.is_file() and path.suffix in types and "__pycache__" not in path.parts
         ]
+        return copied + [(path, (build / path.relative_to(ROOT)).with_suffix(".html")) for path in pages()]
+
+
+def pages() -> list[Path]:
+    """The pages for users; those in docs/dev are for contributors, who have a checkout."""
+    return [path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "dev"]
+
+
+def page(path: Path) -> str:
+    """A page as HTML. Links between pages lead to each other; links to files that a wheel lacks become text."""
+    from markdown_it import MarkdownIt
+
+    text = path.read_text(encoding="utf-8")
+    text = re.sub("^<!-- generated: .*? -->$", GENERATED, text, flags=re.MULTILINE)
+    text = re.sub("^(<!-- .*? -->|!\\[.*)\n", "", text, flags=re.MULTILINE)  # a wheel has no pictures
+    markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
+    tokens = markdown.parse(text)
+    for at, token in enumerate(tokens):
+        if token.type == "heading_open":
+            plain = "".join(each.content for each in tokens[at + 1].children or ())
+            token.attrSet("id", re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-"))
+        for child in token.children or ():
+            found = re.fullmatch(r"([^:#]+\.\w+)(#.*)?", str(child.attrGet("href") or ""))
+            if found is None:
+                continue
+            if (path.parent / found[1]).resolve() in pages():
+                child.attrSet("href", found[1].removesuffix(".md") + (found[2] or ""))
+            else:
+                del child.attrs["href"]
+    top = "../" * len(path.relative_to(ROOT / "docs").parts)
+    # wide blocks scroll, also by keyboard
+    body = re.sub(
+        "<(pre|table)>", r'<\1 tabindex="0">', markdown.renderer.render(tokens, markdown.options, {})
+    )
+    return PAGE.format(title=text.partition("\n")[0].lstrip("# "), top=top, body=body)
 
 
 class BuildCompiledModules(build_ext):

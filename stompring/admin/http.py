@@ -5,8 +5,9 @@ handles one. This module extends that limit to the time in which a client does n
 the number of connections and on the time of requests and answers: otherwise clients that send or read one byte now and
 then could occupy all connections.
 
-The console at ``/`` consists of static files of the package, with headers for caching and a Content-Security-Policy.
-Each segment of a requested path is checked before the file system is used, and only files of known types are served.
+The console at ``/`` consists of static files of the package, with headers for caching and a Content-Security-Policy;
+so does the documentation at ``/docs/``. Each segment of a requested path is checked before the file system is used, and
+only files of known types are served.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from twisted.web.server import NOT_DONE_YET, Request, Site
 import stompring
 from stompring.broker.clock import cancel
 from stompring.broker.limits import UNCOUNTED, UnfinishedFrames
-from stompring.errors import LimitReached, NotFound, Refused
+from stompring.errors import ConfigurationError, LimitReached, NotFound, Refused
 from stompring.security.certificates import peer_subject
 from stompring.session.connect import Login
 from stompring.session.outbox import ConnectionCounter
+from stompring.settings.machine import shipped_directory
 from stompring.settings.network import host_name, is_this_machine, source_network
 
 from . import (
@@ -79,8 +81,8 @@ from .request_log import READ_METHODS, RequestLog
 #: The directory of the console's files.
 DIRECTORY = Path(stompring.__file__).with_name("console")
 
-#: The page itself, and the first segment of the paths of all other files.
-PAGE, PREFIX = "index.html", "console"
+#: The page itself, and the first segments of the paths of all other files and of the documentation.
+PAGE, PREFIX, DOCS = "index.html", "console", "docs"
 
 #: Content types by suffix; a file with another suffix is not served.
 CONTENT_TYPES: Mapping[str, str] = {
@@ -89,6 +91,7 @@ CONTENT_TYPES: Mapping[str, str] = {
     ".ico": "image/x-icon",
     ".js": "text/javascript; charset=utf-8",
     ".json": "application/json",
+    ".md": "text/plain; charset=utf-8",
     ".mjs": "text/javascript; charset=utf-8",
     ".png": "image/png",
     ".svg": "image/svg+xml",
@@ -176,6 +179,17 @@ def find_file(directory: Path, segments: Sequence[str]) -> StaticFile | None:
         return None
 
 
+def find_page(segments: Sequence[str]) -> StaticFile | None:
+    """A page of the documentation: HTML in a wheel, Markdown in a checkout. None if it does not exist."""
+    *folders, name = segments
+    try:
+        directory = shipped_directory(DOCS)
+    except ConfigurationError:
+        return None
+    pages = (find_file(directory, (*folders, f"{name or 'index'}{suffix}")) for suffix in (".html", ".md"))
+    return next(filter(None, pages), None)
+
+
 def console_answer(
     context: AdminContext,
     directory: Path,
@@ -193,12 +207,14 @@ def console_answer(
             f"Method {method} is not supported by this path; supported: GET, HEAD",
             {"Allow": "GET, HEAD"},
         )
-    if segments in ([PREFIX], [PREFIX, ""]):
-        return Answer(
-            status=308, content_type=None, headers={"Location": "./" if len(segments) == 1 else "../"}
-        )
+    if segments in ([PREFIX], [PREFIX, ""], [DOCS]):
+        location = "docs/" if segments == [DOCS] else "./" if len(segments) == 1 else "../"
+        return Answer(status=308, content_type=None, headers={"Location": location})
     page = segments == [""]
-    file = find_file(directory, (PAGE,) if page else segments[1:])
+    if segments[0] == DOCS:
+        file = find_page(segments[1:])
+    else:
+        file = find_file(directory, (PAGE,) if page else segments[1:])
     if file is None:
         raise NotFound(
             "The console is not installed: the package has no console/index.html. The API is below /api/v1"
@@ -601,7 +617,7 @@ class RequestHandler(Responder):
                 segments = [segment.decode() for segment in self._request.postpath]
             except UnicodeDecodeError:
                 raise Problem(400, "The path is not UTF-8") from None
-            if segments == [""] or segments[0] == PREFIX:  # not the API: a file of the console
+            if segments == [""] or segments[0] in (PREFIX, DOCS):  # not the API: a file of the console
                 self._write(
                     console_answer(self._context, self._console, self._method, segments, self._header)
                 )

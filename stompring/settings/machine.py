@@ -7,9 +7,9 @@ the machine, or the lowest limit of its control groups and their parents, versio
 Artemis reads ``data/journal`` from the directory of its instance, which contains ``etc/broker.xml`` and ``data``. Here
 the instance is the directory of broker.xml, or its parent if the directory is called ``etc``, ``conf`` or ``config``.
 
-The shipped files are the example configurations, the plugins, the schema and the console. In a checkout, and in an
-editable installation of one, ``config/`` and ``plugins/`` are beside the package; a wheel has copies of them inside the
-package, in ``stompring/shipped`` (setup.py).
+The shipped files are the examples, the plugins, the documentation, the schema and the console. In a checkout, and in
+an editable installation of one, ``config/``, ``docs/``, ``examples/`` and ``plugins/`` are beside the package; a wheel
+has copies of them inside the package, in ``stompring/shipped`` (setup.py). Its pages of ``docs/`` are HTML.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ IN_PACKAGE = {"console": PACKAGE / "console", "schema": PACKAGE / "settings"}
 
 
 def shipped_directory(name: str) -> Path:
-    """The absolute path of ``config``, ``plugins``, ``console`` or ``schema`` (of schema.xsd). The files are read-only.
+    """The absolute path of a directory of shipped files (``schema``: of schema.xsd). The files are read-only.
 
     Raises ConfigurationError if the installation lacks it.
     """

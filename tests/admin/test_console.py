@@ -9,6 +9,7 @@ import pytest
 from stompring.admin.http import admin_site
 from stompring.settings.model import PermissionType, StompAcceptor, Tls, WebSocketSettings
 
+from ..broker_process import ROOT
 from .admin_server import AdminServer
 from .test_permissions import basic, server_where
 
@@ -84,6 +85,13 @@ def test_files_are_served(server, path, content, content_type):
         "/console/%3Cscript%3Ealert(1)%3C%2Fscript%3E.js",
         "/index.html",
         "/consoleapp/main.js",
+        "/docs/none",
+        "/docs/runbook/",
+        "/docs/../README",
+        "/docs/%2e%2e%2fREADME",
+        "/docs//runbook",
+        "/docs/site_hooks.py",
+        "/docs/run%00book",
     ],
 )
 def test_nothing_else_is_served(server, path):
@@ -101,7 +109,18 @@ def test_console_is_read_only(server, method):
     assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD")
 
 
-@pytest.mark.parametrize(("path", "location"), [("/console", "./"), ("/console/", "../")])
+@pytest.mark.parametrize(
+    ("path", "page"),
+    [("", "index"), ("runbook", "runbook"), ("tutorials/first-ring", "tutorials/first-ring")],
+)
+def test_the_documentation_is_served_without_a_login(directory, tmp_path, path, page):
+    """A checkout has no HTML. tests/shipping looks at the pages of a wheel."""
+    reply = serving(server_where(tmp_path), directory).ask("GET", f"/docs/{path}")
+    assert reply.status == 200 and reply.headers["content-type"] == "text/plain; charset=utf-8"
+    assert reply.body == (ROOT / "docs" / f"{page}.md").read_bytes()
+
+
+@pytest.mark.parametrize(("path", "location"), [("/console", "./"), ("/console/", "../"), ("/docs", "docs/")])
 def test_directory_redirects_to_the_page(server, path, location):
     reply = server.ask("GET", path)
     assert (reply.status, reply.headers["location"]) == (308, location)

@@ -535,7 +535,7 @@ def test_an_alert_has_a_severity_and_its_section_of_the_runbook_explains_it():
     for alert, rule in rules().items():
         severity = rule["labels"]["severity"]
         assert severity in {"critical", "warning", "info"}, alert
-        assert rule["annotations"]["runbook"] == f"docs/runbook.md#{alert.lower()}"
+        assert rule["annotations"]["runbook"] == f"/docs/runbook#{alert.lower()}"
         assert rule["annotations"]["summary"], alert
         parts = re.findall(r"^- \*\*(\w+):\*\* ", explained[alert], flags=re.MULTILINE)
         assert parts == ["Meaning", "Console", "Commands", "Action"], (alert, parts)

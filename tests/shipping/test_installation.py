@@ -1,5 +1,6 @@
 """Wheel and sdist are complete: installed into an empty environment they give a broker with everything it needs."""
 
+import posixpath
 import re
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from lxml import html
 
 from ..broker_process import PATIENCE, ROOT
 from ..packages import Environment, copy_checkout, run
@@ -22,10 +24,17 @@ PRINT_PATH = (
 CONFIG_TYPES = {".xml", ".json", ".yml", ".yaml", ".service", ".conf", ".cfg", ".res", ".toml"}
 SHIPPED = sorted(
     path.relative_to(ROOT).as_posix()
-    for directory, types in (("config", CONFIG_TYPES), ("plugins", {".py"}))
+    for directory, types in (
+        ("config", CONFIG_TYPES),
+        ("examples", {".ipynb", ".py", ".rb"}),
+        ("plugins", {".py"}),
+    )
     for path in (ROOT / directory).rglob("*")
     if path.suffix in types
 )
+
+#: Text of a page in place of a generated part.
+GENERATED = "The site of the documentation has a table here."
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +88,38 @@ def wheel(packages):
         yield archive
 
 
-def test_a_wheel_has_every_file_of_config_and_plugins(wheel):
+def test_a_wheel_has_every_file_of_config_examples_and_plugins(wheel):
     assert len(SHIPPED) > 40
     for name in SHIPPED:
         assert wheel.read(f"stompring/shipped/{name}") == (ROOT / name).read_bytes(), name
+
+
+def test_a_wheel_has_the_pages_for_users_as_html(wheel):
+    """Every link between them leads to a page and its heading; the runbook has every alert."""
+    prefix = "stompring/shipped/docs/"
+    found = {
+        name.removeprefix(prefix): html.fromstring(wheel.read(name))
+        for name in wheel.namelist()
+        if name.startswith(prefix)
+    }
+    docs = ROOT / "docs"
+    pages = {path.relative_to(docs) for path in docs.rglob("*.md")}
+    assert found.keys() == {str(path.with_suffix(".html")) for path in pages if path.parts[0] != "dev"}
+    ids = {name: {*page.xpath("//@id")} for name, page in found.items()}
+    wrong = []
+    for name, page in found.items():
+        for target in page.xpath("//main//a/@href"):
+            path, _, anchor = target.partition("#")
+            to = posixpath.normpath(posixpath.join(posixpath.dirname(name), f"{path}.html")) if path else name
+            if ":" in target or to in ids and (not anchor or anchor in ids[to]):
+                continue
+            # an anchor may be in a generated part
+            if to not in ids or GENERATED not in found[to].text_content():
+                wrong.append((name, target))
+    assert wrong == []
+    alerts = re.findall(r"runbook: /docs/runbook#(\w+)", (ROOT / "config/prometheus-alerts.yml").read_text())
+    assert len(alerts) > 30 and {*alerts} <= ids["runbook.html"]
+    assert not any(page.xpath("//comment() | //main//img") for page in found.values())
 
 
 def test_a_wheel_has_every_file_of_the_package(wheel):
@@ -185,9 +222,10 @@ def test_run_without_a_configuration_starts_a_broker_with_its_console(packages, 
             shown = run([environment.bin / "stompring", *words, "--broker", url], tmp_path, environ)
         assert "it works" in shown
         url = f"http://127.0.0.1:{broker.ports['http']}"
-        for path in ("/", "/console/app/main.js", "/console/style.css"):
+        for path in ("/", "/console/app/main.js", "/console/style.css", "/docs/", "/docs/runbook"):
             with urlopen(url + path, timeout=PATIENCE) as answer:
                 assert answer.status == 200 and answer.read()
+                assert "/docs" not in path or answer.headers["Content-Type"] == "text/html; charset=utf-8"
     assert (tmp_path / "state" / "stompring").is_dir()
 
 

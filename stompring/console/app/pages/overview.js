@@ -31,7 +31,8 @@ export default function Overview() {
             <${TopQueues} />
             <${Events} />
             <${Listeners} broker=${broker} health=${health} />
-          </div>`
+          </div>
+          <p class="hint"><a href="docs/">Documentation</a> · <a href="docs/runbook">Runbook</a>${broker.buildAdvice && ` · ${broker.buildAdvice}`}</p>`
       : error
         ? html`<${ErrorBox} error=${error} what="The broker could not be loaded" again=${refresh} />`
         : html`<${Loading} what="the broker" />`}`;

@@ -14,7 +14,7 @@ export default function Plugins() {
   return html`<div class="page-head"><h1>Plugins</h1></div>
     <${Polled} poll=${poll} what="the plugins">${(/** @type {any} */ list) =>
       list.data.length === 0
-        ? html`<${Empty} title="broker.xml names no address policy."><p>Policies decide what happens to messages of an address. Several are shipped: <code>config/policies.xml</code> shows them.</p><//>`
+        ? html`<${Empty} title="broker.xml names no address policy."><p>Policies decide what happens to messages of an address. Several are shipped: <code>stompring example show policies.xml</code> shows them.</p><//>`
         : list.data.map((/** @type {any} */ plugin) => html`<${Plugin} plugin=${plugin} />`)}<//>`;
 }
 
