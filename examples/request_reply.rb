@@ -1,4 +1,4 @@
-# Request and reply over STOMP with the gem "stomp": docs/tutorials/request-reply.md. The broker is at 127.0.0.1:61613.
+# Request and reply over STOMP with the gem stomp: docs/tutorials/request-reply.md. The broker is at 127.0.0.1:61613.
 # The answers come on a temporary topic, to which the requester subscribes.
 require 'securerandom'
 require 'stomp'

@@ -48,10 +48,10 @@ def check_config(
 
     \b
     Examples:
-      stompring check-config config/broker.xml
+      stompring check-config etc/broker.xml
       stompring check-config /etc/stompring/broker.xml --data /var/lib/stompring/data
       stompring check-config --strict artemis/etc/broker.xml
-      stompring check-config config/broker.xml --json | jq '.files[].faults[]'
+      stompring check-config etc/broker.xml --json | jq '.files[].faults[]'
     """
     documents = []
     for file in files:

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "data": "Inspect, export and import the data directory of a broker.",
         "ha": "Create a replicated log, show it, and change which broker is active.",
         "plugins": "List address policies, and create new ones.",
+        "example": "List, show and copy examples: configurations, alerts, dashboards, unit files, clients.",
         "lake": "Delta tables, reports and replays of the messages that a broker retained.",
     },
     "Running broker": {

@@ -164,7 +164,7 @@ class Permissions:
 
 #: Advice that follows a warning of `open_management`.
 CLOSE_MANAGEMENT = (
-    'add an entry for administrators, as <security-setting match="activemq.#"> of config/security.xml; it decides '
+    'add an entry for administrators, as <security-setting match="activemq.#"> of the example security.xml; it decides '
     "alone, so that it must grant manage and view too"
 )
 

@@ -127,6 +127,17 @@ def test_commands_exist_with_their_options(page):
     assert faults == []
 
 
+@pytest.mark.parametrize("page", [page for page in DOCS if "/dev/" not in page])
+def test_a_page_for_users_names_examples_and_no_files_of_the_checkout(page):
+    named = re.findall(r"(?:`|\]\()(?:\.\./)*((?:config|examples|plugins)/[\w./-]+\w)", prose(page))
+    assert [name for name in named if name != "config/broker.xml" and (ROOT / name).exists()] == []
+    names = [words[2] for words in commands(page) if words[:1] == ["example"] and words[1] != "list"]
+    shipped = [ROOT / "config", ROOT / "examples"]
+    assert [
+        name for name in names if name.islower() and not any((top / name).exists() for top in shipped)
+    ] == []
+
+
 @pytest.mark.parametrize(
     ("words", "fault"),
     [

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 import pytest
 
 from ..console.browser import chromium
+from ..packages import Environment
+from ..packages import packages as packages
 from .pages import blocks_of
 from .source import ROOT
 from .tutorial import DIRECTIVES, Tutorial, expected
@@ -32,12 +34,18 @@ SHORT = "request-reply"
         if path.stem != "lake"  # see tests/pipeline/lake/test_document.py
     ],
 )
-def test_every_block_does_what_the_page_says(path, tmp_path):
+def test_every_block_does_what_the_page_says(path, tmp_path, request):
+    """The long ones with the wheel, as their readers have it."""
     tool, is_there = NEEDS.get(path.stem, ("", lambda: True))
     if not is_there():
         pytest.skip(f"{tool} is not installed")
+    installed = None
+    if path.stem != SHORT:
+        environment = Environment(tmp_path / "environment")
+        environment.install(request.getfixturevalue("packages")[1])
+        installed = environment.packages
     with ExitStack() as opened:
-        Tutorial(tmp_path, path.read_text(encoding="utf-8"), opened).run()
+        Tutorial(tmp_path, path.read_text(encoding="utf-8"), opened, installed).run()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

@@ -101,6 +101,7 @@ class Tutorial:
     directory: Path
     page: str
     opened: ExitStack
+    installed: Path | None = None  # where the wheel is installed; None: the checkout
     ports: dict[str, str] = field(init=False)
     broker: BrokerProcess | None = None
     background: dict[str, Running] = field(default_factory=dict)
@@ -108,13 +109,13 @@ class Tutorial:
     skipping: bool = False  # the last block was skipped, and so is its output
 
     def __post_init__(self):
+        self.path = {} if self.installed is None else {"PYTHONPATH": str(self.installed)}
         self.ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
         self.work = self.directory / "work"
         self.home = self.directory / "home"
         commands = self.directory / "bin"
         for each in (self.work, self.home, commands):
             each.mkdir()
-        (self.work / "examples").symlink_to(ROOT / "examples")
         for name, words in (("stompring", "-m stompring"), ("python", "")):
             script = commands / name
             script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
@@ -127,6 +128,7 @@ class Tutorial:
             "NO_COLOR": "1",
             "TERM": "xterm",
             "COLUMNS": "120",
+            **self.path,
         }
         if "stompring context add" not in self.page:
             self.environment["STOMPRING_BROKER"] = f"stomp://127.0.0.1:{self.ports['61613']}"
@@ -230,7 +232,7 @@ class Tutorial:
             config, data = self.directory / "broker.xml", self.home / ".local" / "state" / "stompring"
             shipped = shipped_file("config", "broker.xml").read_text(encoding="utf-8")
             config.write_text(self.at(shipped), encoding="utf-8")
-        self.broker = BrokerProcess(config, data)
+        self.broker = BrokerProcess(config, data, env=self.path or None)
         self.broker.__enter__()
 
     def _browse(self, url, text):
