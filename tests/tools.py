@@ -72,6 +72,7 @@ TOOLS = {
     "perl": Tool(("perl",), install=debian("libnet-stomp-perl"), given_by=LANGUAGE),
     "php": Tool(("php",), install=debian("php-cli", "php-stomp"), given_by=LANGUAGE),
     "go": Tool(("go",), install=debian("golang")),
+    "slapd": Tool(("slapd",), install=debian("slapd"), given_by="tests/slapd.py"),
     "haproxy": Tool(("haproxy",), install=debian("haproxy")),
     "promtool": Tool(("promtool",), install=debian("prometheus")),
     "prometheus": Tool(("prometheus",), install=debian("prometheus")),

@@ -320,6 +320,10 @@ READINESS = object_of(
         "replicationFault": string_or_null(
             "Reason why no message is delivered: the replicated log does not store; or null."
         ),
+        "loginFault": string_or_null(
+            "Reason why the last login could not be checked: a directory does not answer; or null. Connections go on, "
+            "and the status stays UP."
+        ),
     },
 )
 
@@ -378,6 +382,7 @@ def ready(call: Call) -> Answer:
             "diskFault": disk_fault,
             "storeFault": store_fault,
             "replicationFault": replication_fault,
+            "loginFault": None if context.security is None else context.security.logins.fault,
         },
         status=200 if up else 503,
     )

@@ -288,6 +288,10 @@ class Logins(Protocol):
 
     outcomes: Counter[str]
 
+    @property
+    def fault(self) -> str | None:
+        """The reason why the last login could not be checked by a directory; None if each one answers."""
+
     def log_in(self, credentials: Credentials) -> Deferred[Login]:
         """Log in with these credentials. Fails with `Refused`, whose status is that of the answer."""
 

@@ -77,6 +77,7 @@ def ready(context: StandbyContext, *, recovering: bool = False) -> Answer:
             "diskFault": None,
             "storeFault": None,
             "replicationFault": None,
+            "loginFault": None,
             "role": ACTIVE if recovering else STANDBY,
             "reason": "recovering" if recovering else context.reason,
         },

@@ -156,10 +156,10 @@ USER = object_of("User", FIELDS)
 
 
 def decisions(
-    call: Call, security: Security, user: str, address: str, queue: str | None
+    call: Call, security: Security, user: str, roles: frozenset[str], address: str, queue: str | None
 ) -> Iterator[JsonObject]:
     """The permissions of a user on an address or a queue as JSON, each with its reason."""
-    rules, roles = security.authority.permissions, security.authority.roles_of(user)
+    rules = security.authority.permissions
     manages = rules.allows(roles, MANAGE, MANAGEMENT)
     # a caller without view on the broker must not learn the roles of others
     sees_all = any(call.authorizer.allows(permission, MANAGEMENT) for permission in (MANAGE, VIEW))
@@ -373,11 +373,10 @@ def whoami(call: Call) -> Json:
     """Show the user of the request."""
     security, authorizer = call.context.security, call.authorizer
     manages = authorizer.allows(MANAGE, MANAGEMENT)
-    roles = [] if security is None or call.user is None else sorted(security.authority.roles_of(call.user))
     return {
         "securityEnabled": security is not None,
         "user": call.user,
-        "roles": roles,
+        "roles": sorted(authorizer.roles),
         "permissions": {
             str(permission): manages or authorizer.allows(permission, MANAGEMENT)
             for permission in PermissionType
@@ -426,11 +425,12 @@ def show_permissions(call: Call) -> Json:
         ]
     else:
         assert user is not None
-        roles = security.authority.roles_of(user)
+        # the roles of the caller may be those of a directory or a token
+        roles = call.authorizer.roles if user == call.user else security.authority.roles_of(user)
         known = roles or user in security.users or user in security.certificate_subjects()
         if not known and user != call.user:
             raise NotFound(f"User {user} does not exist")
-        data = list(decisions(call, security, user, address, queue))
+        data = list(decisions(call, security, user, roles, address, queue))
     return {"user": user, "roles": sorted(roles), "address": address, "queue": queue, "data": data}
 
 

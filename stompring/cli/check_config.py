@@ -23,7 +23,7 @@ from stompring.settings.broker_xml import FILES, read_broker_xml
 from stompring.settings.document import Faults
 from stompring.settings.machine import data_directory
 from stompring.settings.match import SettingsRepository
-from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
+from stompring.settings.model import BrokerConfiguration, HttpAcceptor, LdapLogin, StompAcceptor
 from stompring.settings.network import POSTGRESQL, scheme_of
 from stompring.store.datadir import IDENTITY, LOCK, VERSION, check_version, is_locked, read_identity
 from stompring.store.files import Files
@@ -155,14 +155,18 @@ def read_security_files(configuration: BrokerConfiguration) -> None:
     # imported here because users import argon2
     from stompring.security.accounts import Roles, Users, check_users_file
     from stompring.security.certificates import CertificateUsers
+    from stompring.security.ldap import Directory
 
     users, roles = configuration.users_file, configuration.roles_file
     assert users is not None and roles is not None
     check_users_file(configuration)
-    Users(users)
+    Users(users, optional=not configuration.uses_users_file)
     Roles(roles)
     if configuration.certificate_users_file is not None:
         CertificateUsers(configuration.certificate_users_file)
+    for module in configuration.login_modules:
+        if isinstance(module, LdapLogin):
+            Directory(module, configuration.file)
 
 
 def check_replicated_log(configuration: BrokerConfiguration) -> None:
@@ -332,6 +336,9 @@ def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iter
         yield "no acceptor"
     users = configuration.users_file if configuration.security_enabled else None
     yield f"security {'off' if users is None else f'on, users in {users}'}"
+    for module in configuration.login_modules if users else ():
+        if isinstance(module, LdapLogin):
+            yield f"logins by LDAP at {module.connection_url} ({module.flag.lower()})"
     if configuration.security_enabled:
         yield f"permissions: {_permissions(configuration)}"
     yield _data(configuration, data)

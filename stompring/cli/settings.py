@@ -26,6 +26,8 @@ KINDS: Mapping[str, tuple[type, ...]] = {
     "core": (model.BrokerConfiguration,),
     "journal-retention-directory": (model.Retention,),
     "replicated-log": (model.ReplicatedLogSettings,),
+    "login-modules": (model.LoginModule,),
+    "ldap": (model.LdapLogin,),
     "wildcard-addresses": (model.WildcardSyntax,),
     "acceptor": (model.StompAcceptor, model.FrameLimits, model.WebSocketSettings),
     "bridge": (model.BridgeConfiguration,),

@@ -22,14 +22,15 @@ Limits on logins: delays for hosts with failed logins, a fair queue of verificat
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from stompring.errors import Line
+from stompring.errors import Line, Refused
 from stompring.settings.broker_xml import QUEUE_SEPARATOR
 from stompring.settings.match import (
     DEFAULT_SYNTAX,
@@ -44,6 +45,8 @@ from stompring.settings.model import BrokerConfiguration, PermissionType, Securi
 from stompring.settings.network import source_network
 
 from .accounts import NO_ROLES, Roles
+
+log = logging.getLogger(__name__)
 
 CACHE_SIZE = 16_384
 """Addresses and queues whose deciding entries are cached."""
@@ -347,22 +350,53 @@ class FairQueue(Generic[Item]):
             del self._by_host[host]
 
 
+class LoginSource:
+    """A server that checks logins. ``fault`` is the reason why the last check failed, None if it did not."""
+
+    fault: str | None = None
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def report(self, reason: str | None) -> None:
+        """Set the fault, or None if the server has answered. Each change is logged."""
+        text = None if reason is None else f"{self._name}: {reason}"
+        if text is not None and text != self.fault:
+            log.warning("logins cannot be checked: %s", text)
+        elif text is None and self.fault is not None:
+            log.info("logins can be checked again: %s", self._name)
+        self.fault = text
+
+    def refused(self) -> Refused:
+        """Return the refusal of a login because of the fault."""
+        return Refused(f"Security Error occurred: the login cannot be checked: {self.fault}", status=500)
+
+
+class Identity(NamedTuple):
+    """The user of a login. ``roles`` is None for the roles of the roles file."""
+
+    user: str
+    roles: frozenset[str] | None = None
+    expires: float | None = None  # epoch seconds, None if the login does not expire
+
+
 MAX_VERIFIED_LOGINS = 1000
 """Size of the cache of verified logins (Artemis, ``authentication-cache-size``)."""
 
 
 class VerifiedLogins:
-    """A cache of logins that were verified, or used again, less than ``seconds`` ago: argon2 is slow by design.
+    """A cache of logins that were verified less than ``seconds`` ago or, if ``prolong``, used.
 
     It stores keyed digests. The key is random and exists only in this process, so that passwords cannot be recovered
     from the digests. ``now`` returns seconds.
     """
 
-    def __init__(self, seconds: float, now: Callable[[], float]) -> None:
+    def __init__(self, seconds: float, now: Callable[[], float], prolong: bool = True) -> None:
         self._seconds = seconds
         self._now = now
+        self._prolong = prolong
         self._key = secrets.token_bytes(32)
-        self._expiry: OrderedDict[bytes, float] = OrderedDict()
+        self._expiry: OrderedDict[bytes, tuple[float, Identity]] = OrderedDict()
 
     def digest(self, generation: int, name: str, password: str) -> bytes:
         """Return the keyed digest of a login. It also depends on ``generation``, which changes with the users file."""
@@ -371,19 +405,20 @@ class VerifiedLogins:
         message += password.encode("utf-8", "surrogatepass")
         return hmac.digest(self._key, message, "sha256")
 
-    def contains(self, digest: bytes) -> bool:
-        """Return whether the login was verified or used less than ``seconds`` ago. The call counts as a use."""
-        end = self._expiry.get(digest)
-        if end is None or self._now() >= end:
-            return False
-        self.add(digest)
-        return True
+    def get(self, digest: bytes) -> Identity | None:
+        """Return the user of a login that counts as verified, else None. The call counts as a use."""
+        end, identity = self._expiry.get(digest, (0.0, None))
+        if identity is None or self._now() >= end:
+            return None
+        if self._prolong:
+            self.add(digest, identity)
+        return identity
 
-    def add(self, digest: bytes) -> None:
+    def add(self, digest: bytes, identity: Identity) -> None:
         """Add a login that was just verified or used."""
         if self._seconds <= 0:
             return
-        self._expiry[digest] = self._now() + self._seconds
+        self._expiry[digest] = (self._now() + self._seconds, identity)
         self._expiry.move_to_end(digest)
         while len(self._expiry) > MAX_VERIFIED_LOGINS:
             self._expiry.popitem(last=False)

@@ -601,7 +601,9 @@ def _checked_hash(name: str, hashed: str | None, plain: bool) -> str:
 
 def check_users_file(configuration: BrokerConfiguration) -> None:
     """Raise ConfigurationError, with advice, if security is enabled and the users file does not exist."""
-    if not configuration.security_enabled or configuration.users_file is None:
+    if not configuration.security_enabled or not configuration.uses_users_file:
+        return
+    if configuration.users_file is None:
         return
     if not os.path.lexists(configuration.users_file):
         raise ConfigurationError(
@@ -619,12 +621,14 @@ class Users(WatchedFile[dict[str, str]]):
     `verify`, `refresh` and `refresh_or_log` may be called in a thread pool.
     """
 
-    def __init__(self, path: str | os.PathLike[str], hasher: PasswordHasher = HASHER) -> None:
-        """Read the file at ``path``.
+    def __init__(
+        self, path: str | os.PathLike[str], hasher: PasswordHasher = HASHER, *, optional: bool = False
+    ) -> None:
+        """Read the file at ``path``, which may be missing if ``optional``.
 
         Raises ConfigurationError, with file and line, for a missing file or an invalid line.
         """
-        super().__init__(path, USERS_FILE, parse_users)
+        super().__init__(path, USERS_FILE, parse_users, optional=optional)
         self._hasher = hasher
 
     def __contains__(self, name: object) -> bool:

@@ -1,6 +1,7 @@
 """Authentication: logins by password or client certificate, the login throttle, and the files with the users.
 
-The broker verifies passwords in a few threads, not in the reactor's: argon2 is slow and takes 64 MiB by design.
+The broker verifies passwords in a few threads, not in the reactor's: argon2 is slow and takes 64 MiB by design, and a
+directory (LDAP) is a server that may not answer.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred, DeferredLock, inlineCallbacks
 from twisted.internet.task import LoopingCall, deferLater
@@ -23,6 +24,7 @@ from stompring.security.access import (
     FREE_FAILURES,
     AccessControl,
     FairQueue,
+    Identity,
     LoginThrottle,
     Permissions,
     VerifiedLogins,
@@ -37,9 +39,16 @@ from stompring.security.accounts import (
     check_users_file,
 )
 from stompring.security.certificates import CertificateUsers
+from stompring.security.ldap import Directory
 from stompring.session.connect import Credentials, Login
 from stompring.session.destination import SHOWN, Authorizer, PermissionSource
-from stompring.settings.model import BrokerConfiguration, PermissionType
+from stompring.settings.model import (
+    BrokerConfiguration,
+    LdapLogin,
+    LoginFlag,
+    LoginModule,
+    PermissionType,
+)
 from stompring.settings.network import source_network
 
 log = logging.getLogger(__name__)
@@ -57,7 +66,7 @@ MAX_QUEUED_CHECKS = 100
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """A queued password check. ``generation``: `Users.generation` when the login arrived."""
+    """A queued check of a login. ``generation``: that of the users when the login arrived."""
 
     digest: bytes
     generation: int
@@ -65,31 +74,141 @@ class _Check:
     password: str = field(repr=False)
 
 
+class Checks:
+    """Checks of logins in threads: at most ``limit`` at a time. The others wait; the queue serves the hosts in turn.
+
+    Identical logins share one check. ``generation`` changes with the users: ``verified`` logins do not count then.
+    """
+
+    _running = 0
+
+    def __init__(
+        self,
+        check: Callable[[str, str], Identity | None],
+        verified: VerifiedLogins,
+        reactor: Any,
+        limit: int = CONCURRENT_CHECKS,
+        generation: Callable[[], int] = int,
+    ) -> None:
+        self._check, self._limit, self._generation, self._reactor = check, limit, generation, reactor
+        self.verified = verified
+        self._waiting: dict[bytes, list[Deferred[Identity | None]]] = {}  # by digest
+        self._queue: FairQueue[_Check] = FairQueue(MAX_QUEUED_CHECKS)
+
+    def verify(self, name: str, password: str, host: str) -> Identity | None | Deferred[Identity | None]:
+        """Return the user with this name and password, None for a wrong login. Fails with `Refused`: of status 503 if
+        too many logins are waiting.
+        """
+        generation = self._generation()
+        digest = self.verified.digest(generation, name, password)
+        known = self.verified.get(digest)
+        if known is not None:
+            return known
+        answer: Deferred[Identity | None] = Deferred()
+        if digest in self._waiting:
+            self._waiting[digest].append(answer)
+            return answer
+        self._waiting[digest] = [answer]
+        dropped = self._queue.put(source_network(host), _Check(digest, generation, name, password))
+        if dropped is not None:
+            refused = Refused("Security Error occurred: too many pending logins; try again later", status=503)
+            self._answer_all(dropped.digest, Failure(refused))
+        self._start()
+        return answer
+
+    def _start(self) -> None:
+        while self._queue and self._running < self._limit:
+            check = self._queue.get()
+            self._running += 1
+            pool = self._reactor.getThreadPool()
+            done = deferToThreadPool(self._reactor, pool, self._check, check.name, check.password)
+            done.addBoth(self._checked, check)
+
+    def _checked(self, outcome: Identity | None | Failure, check: _Check) -> None:
+        self._running -= 1
+        if isinstance(outcome, Identity) and check.generation == self._generation():
+            self.verified.add(check.digest, outcome)
+        self._answer_all(check.digest, outcome)
+        self._start()
+
+    def _answer_all(self, digest: bytes, outcome: Identity | None | Failure) -> None:
+        for answer in self._waiting.pop(digest):
+            answer.callback(outcome)  # a Failure calls the errbacks
+
+
+class _Module(NamedTuple):
+    """A login module. ``checks`` is None for client certificates."""
+
+    flag: LoginFlag
+    checks: Checks | None = None
+    source: Directory | None = None
+    authenticates: bool = True  # False: the module only adds roles
+
+
 @dataclass(eq=False, repr=False)
 class Logins:
     """The `Authenticator` of a broker with security, for STOMP and HTTP: by password, or by a verified certificate.
 
-    Threads verify the passwords. A verified login stays valid for ``seconds``, unless the users file changes: before
-    each check ``follow`` reads changed files in a thread. ``user_of`` maps the subject of a certificate to a user.
-    ``outcomes`` counts the results of logins. ``guest``: login of STOMP clients without login and passcode; None if the
-    broker refuses such clients.
+    The ``modules`` check a login in their order, and their flags decide. Threads verify the passwords. A verified login
+    stays valid for ``seconds``, unless the users file changes: before each check ``follow`` reads changed files in a
+    thread. ``user_of`` maps the subject of a certificate to a user. ``outcomes`` counts the results of logins.
+    ``guest``: login of STOMP clients without login and passcode; None if the broker refuses such clients.
     """
 
     users: Users
-    rights: PermissionSource
+    rights: AccessControl
     follow: Callable[[], object]
     user_of: Callable[[str], str | None]
     seconds: InitVar[float]
     reactor: Any
     guest: Login | None = None
-    _running = 0
 
     def __post_init__(self, seconds: float) -> None:
         self.outcomes: Counter[str] = Counter()
-        self.verified = VerifiedLogins(seconds, self.reactor.seconds)
         self._throttle = LoginThrottle(self.reactor.seconds)
-        self._waiting: dict[bytes, list[Deferred[bool]]] = {}  # by digest: identical logins share one check
-        self._queue: FairQueue[_Check] = FairQueue(MAX_QUEUED_CHECKS)
+        self._passwords = Checks(
+            lambda name, password: Identity(name) if self.users.verify(name, password) else None,
+            VerifiedLogins(seconds, self.reactor.seconds),
+            self.reactor,
+            generation=lambda: self.users.generation,
+        )
+        self.modules: list[_Module] = []
+
+    def read_modules(self, configuration: BrokerConfiguration) -> list[_Module]:
+        """Return the modules of a configuration. Raises `ConfigurationError`."""
+        wanted = configuration.login_modules or (LoginModule("properties"),)
+        modules = [self._module(each, configuration.file) for each in wanted]
+        if all(each.checks is not None for each in modules):
+            modules.insert(0, _Module(LoginFlag.SUFFICIENT))
+        return modules
+
+    def use(self, modules: list[_Module]) -> None:
+        """Use these modules from now on, and verify each login again."""
+        self.modules = modules
+        self._passwords.verified.clear()
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether a server, and not only files, knows users and roles."""
+        return any(module.source is not None for module in self.modules)
+
+    @property
+    def fault(self) -> str | None:
+        """The reason why the last login could not be checked by a directory; None if each one answers."""
+        faults = (each.source.fault for each in self.modules if each.source is not None)
+        return next(filter(None, faults), None)
+
+    def _module(self, settings: LoginModule | LdapLogin, file: str | None) -> _Module:
+        if isinstance(settings, LoginModule):
+            return _Module(settings.flag, None if settings.kind == "certificate" else self._passwords)
+        directory = Directory(settings, file)
+        checks = Checks(
+            directory.verify if settings.authenticate_user else directory.known,
+            VerifiedLogins(settings.cache_time / 1000, self.reactor.seconds, prolong=False),
+            self.reactor,
+            settings.max_logins,
+        )
+        return _Module(settings.flag, checks, directory, settings.authenticate_user)
 
     def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
         self.log_in(credentials).addCallbacks(
@@ -129,11 +248,9 @@ class Logins:
                 f"[{(login or '')[:SHOWN]}]",
                 status=401,
             )
-        if certified is not None and passcode is None:
-            return self._login(certified)
-        if self.guest is not None and login is None and passcode is None:
+        if self.guest is not None and login is None and passcode is None and certified is None:
             return self.guest
-        if login is None or passcode is None:
+        if certified is None if passcode is None else login is None:
             subject = credentials.certificate
             if subject is None or certified is not None:
                 return Refused("Security Error occurred: login and passcode are required", status=401)
@@ -142,7 +259,7 @@ class Logins:
                 "login and passcode are required",
                 status=401,
             )
-        delay = self._throttle.delay(host)
+        delay = 0.0 if passcode is None else self._throttle.delay(host)
         if delay:
             if not self._throttle.begin_delay(host):
                 return Refused(
@@ -150,16 +267,74 @@ class Logins:
                     status=429,
                 )
             yield deferLater(self.reactor, delay, self._throttle.end_delay, host)
-        right: bool = yield self.verify(login, passcode, host)
-        if right:
-            return self._login(login)
-        self._failed(host)
-        return Refused(
-            f"Security Error occurred: User name [{login[:SHOWN]}] or password is invalid", status=401
-        )
+        outcome: Login | Refused = yield self._run(login, passcode, host, certified)
+        if isinstance(outcome, Refused) and outcome.status == 401:
+            self._failed(host)
+        return outcome
 
-    def _login(self, user: str) -> Login:
-        return Login(user, Authorizer(user, self.rights), verified=True)
+    @inlineCallbacks
+    def _run(self, login: str | None, passcode: str | None, host: str, certified: str | None) -> Any:
+        """Return the `Login`, or `Refused`, by the outcomes of the modules and their flags."""
+        found: list[Identity] = []
+        failed = False
+        refused = Refused(
+            f"Security Error occurred: User name [{(login or '')[:SHOWN]}] or password is invalid", status=401
+        )
+        modules = self.modules
+        for module in modules:
+            if not module.authenticates:
+                continue
+            must = module.flag in (LoginFlag.REQUIRED, LoginFlag.REQUISITE)
+            outcome: Identity | Refused | None
+            if module.checks is None:
+                # a certificate beside a password is not enough, unless the module is required
+                sufficient = certified is not None and (must or passcode is None)
+                outcome = Identity(certified or "") if sufficient else None
+            else:
+                outcome = yield self._outcome(module.checks, login, passcode, host)
+            if isinstance(outcome, Identity):
+                found.append(outcome)
+                if module.flag is LoginFlag.SUFFICIENT and not failed:
+                    break
+                continue
+            if outcome is not None and refused.status == 401:
+                refused = outcome
+            failed = failed or must
+            if module.flag is LoginFlag.REQUISITE:
+                break
+        if failed or not found:
+            return refused
+        user = found[0].user
+        for module in modules:
+            if module.checks is not None and not module.authenticates:
+                outcome = yield self._outcome(module.checks, user, "", host)
+                if isinstance(outcome, Identity):
+                    found.append(outcome)
+                elif module.flag is not LoginFlag.OPTIONAL:
+                    return outcome or refused
+        if any(each.user != user for each in found):
+            return Refused("Security Error occurred: the login modules name different users", status=401)
+        return self._login(user, found)
+
+    @inlineCallbacks
+    def _outcome(self, checks: Checks, login: str | None, passcode: str | None, host: str) -> Any:
+        """Return the user, None for a wrong login, or the reason why the login is not checked."""
+        if login is None or passcode is None:
+            return None
+        try:
+            if checks is self._passwords:
+                yield self.followed()
+            found: Identity | None = yield checks.verify(login, passcode, host)
+        except Refused as refused:
+            return refused.with_traceback(None)
+        return found
+
+    def _login(self, user: str, found: list[Identity]) -> Login:
+        rights: PermissionSource = self.rights
+        roles = frozenset(role for each in found for role in each.roles or ())
+        if any(each.roles is not None for each in found):
+            rights = LoginPermissions(self.rights, roles, any(each.roles is None for each in found))
+        return Login(user, Authorizer(user, rights), verified=True)
 
     def _failed(self, host: str) -> None:
         if self._throttle.failed(host):
@@ -170,51 +345,9 @@ class Logins:
                 extra={"peer": host},
             )
 
-    # ---- passwords
-
     def followed(self) -> Deferred[None]:
         """Read changed files in a thread. The Deferred fires when they are read."""
         return self.in_thread(self.follow).addCallback(lambda _: None)
-
-    def verify(self, name: str, password: str, host: str = "") -> Deferred[bool]:
-        """Return whether ``password`` is the password of user ``name``. The checks of several hosts run round robin.
-        Fails with `Refused` of status 503 if too many logins are waiting.
-        """
-        return self.followed().addCallback(lambda _: self._answer(name, password, host))
-
-    def _answer(self, name: str, password: str, host: str) -> bool | Deferred[bool]:
-        generation = self.users.generation
-        digest = self.verified.digest(generation, name, password)
-        if self.verified.contains(digest):
-            return True
-        answer: Deferred[bool] = Deferred()
-        if digest in self._waiting:
-            self._waiting[digest].append(answer)
-            return answer
-        self._waiting[digest] = [answer]
-        dropped = self._queue.put(source_network(host), _Check(digest, generation, name, password))
-        if dropped is not None:
-            refused = Refused("Security Error occurred: too many pending logins; try again later", status=503)
-            self._answer_all(dropped.digest, Failure(refused))
-        self._start_checks()
-        return answer
-
-    def _start_checks(self) -> None:
-        while self._queue and self._running < CONCURRENT_CHECKS:
-            check = self._queue.get()
-            self._running += 1
-            self.in_thread(self.users.verify, check.name, check.password).addBoth(self._checked, check)
-
-    def _checked(self, outcome: bool | Failure, check: _Check) -> None:
-        self._running -= 1
-        if outcome is True and check.generation == self.users.generation:
-            self.verified.add(check.digest)
-        self._answer_all(check.digest, outcome)
-        self._start_checks()
-
-    def _answer_all(self, digest: bytes, outcome: bool | Failure) -> None:
-        for answer in self._waiting.pop(digest):
-            answer.callback(outcome)  # a Failure calls the errbacks
 
     def in_thread(self, call: Callable[..., Any], *arguments: object) -> Deferred[Any]:
         """Call a function in a thread of the reactor's pool. The Deferred fires with the result."""
@@ -225,20 +358,24 @@ class Logins:
 MAX_SHOWN_USERS = 10
 
 
-class GuestPermissions:
-    """The permissions of guests, which are those of one role. Roles of a user who has the same name do not count."""
+class LoginPermissions:
+    """The permissions of roles that belong to one login. The roles file counts only ``with_file``."""
 
-    def __init__(self, authority: AccessControl, role: str) -> None:
+    def __init__(self, authority: AccessControl, roles: frozenset[str], with_file: bool = False) -> None:
         self.rejections = authority.rejections
         self._authority = authority
-        self._roles = frozenset((role,))
+        self._roles = roles
+        self._with_file = with_file
 
     @property
     def generation(self) -> object:
         return self._authority.generation
 
+    def roles_of(self, user: str) -> frozenset[str]:
+        return self._roles | self._authority.roles_of(user) if self._with_file else self._roles
+
     def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
-        return self._authority.permissions.allows(self._roles, permission, address, queue)
+        return self._authority.permissions.allows(self.roles_of(user), permission, address, queue)
 
 
 #: Minimum seconds between two checks of the files for changes, if security-invalidation-interval is shorter.
@@ -261,7 +398,8 @@ class Security:
         """Read the files. ``hasher`` hashes new passwords. Raises `ConfigurationError` if a file cannot be read."""
         check_users_file(configuration)
         assert configuration.users_file is not None and configuration.roles_file is not None
-        self.users = Users(configuration.users_file, hasher)
+        optional = not configuration.uses_users_file
+        self.users = Users(configuration.users_file, hasher, optional=optional)
         self.roles = Roles(configuration.roles_file)
         certificates = configuration.certificate_users_file
         self._certificates = None if certificates is None else CertificateUsers(certificates)
@@ -272,7 +410,7 @@ class Security:
         self._reported_generation = self.authority.generation
         interval = configuration.security_invalidation_interval / 1000
         self.logins = Logins(self.users, self.authority, self._follow_files, self._user_of, interval, reactor)
-        self._use_guest(configuration)
+        self._use_logins(configuration, self.logins.read_modules(configuration))
         self._user_files = UserFiles(
             self.users.path,
             self.roles.path,
@@ -287,7 +425,7 @@ class Security:
 
     def start(self) -> None:
         """Begin to check the files for changes periodically, so that a change takes effect without a login."""
-        if not self.roles.path.exists():
+        if not self.roles.path.exists() and not self.logins.has_sources:
             log.warning("roles file %s does not exist: no user has a role", self.roles.path)
         plain = self.users.plain_passwords()
         if plain:
@@ -313,22 +451,22 @@ class Security:
 
     def check_files(self) -> None:
         """Parse the files without applying them. Raises `ConfigurationError`."""
-        Users(self.users.path)
+        Users(self.users.path, optional=True)
         Roles(self.roles.path)
         if self._certificates is not None:
             CertificateUsers(self._certificates.path)
 
-    def use(self, configuration: BrokerConfiguration) -> None:
-        """Apply a configuration that was read again."""
+    def use(self, configuration: BrokerConfiguration, modules: list[_Module] | None = None) -> None:
+        """Apply a configuration that was read again; ``modules``: its login modules, if they are read already."""
         self.authority.use(Permissions.of(configuration))
-        self._use_guest(configuration)
-        self.logins.verified.clear()
+        self._use_logins(configuration, modules or self.logins.read_modules(configuration))
         self._report_change()
 
-    def _use_guest(self, configuration: BrokerConfiguration) -> None:
+    def _use_logins(self, configuration: BrokerConfiguration, modules: list[_Module]) -> None:
+        self.logins.use(modules)
         guest, login = configuration.guest, None
         if guest is not None:
-            authorizer = Authorizer(guest.user, GuestPermissions(self.authority, guest.role))
+            authorizer = Authorizer(guest.user, LoginPermissions(self.authority, frozenset((guest.role,))))
             login = Login(guest.user, authorizer, verified=True)
         self.logins.guest = login
 

@@ -297,8 +297,10 @@ class BrokerService(MultiService, AdminContext):
     def _reload(self) -> Reload:
         try:
             with self._watch.reread(self.configuration) as new:
+                modules = None
                 if self.security is not None:
                     self.security.refresh()
+                    modules = self.security.logins.read_modules(new)
                 plugins = load(new, self._sources)
                 certificates = self.listener_stack.read()
                 outcome = apply(
@@ -316,7 +318,7 @@ class BrokerService(MultiService, AdminContext):
         ]
         self.connections.global_limit.limit = max_connections(new.global_max_connections, machine_memory())
         if self.security is not None:
-            self.security.use(new)
+            self.security.use(new, modules)
         if self.dispatch is not None:
             self.dispatch.budget.limit = new.dispatch_memory
         if self.disk_monitor is not None:
@@ -332,6 +334,7 @@ class BrokerService(MultiService, AdminContext):
             new = read_broker_xml(file)
             if self.security is not None:
                 self.security.check_files()
+                self.security.logins.read_modules(new)
             load(new, self._sources)
             certificates = self.listener_stack.read()
             outcome = preview(self.broker, new, self._started_with)

@@ -43,6 +43,9 @@ class PermissionSource(Protocol):
     def generation(self) -> object:
         """A value that changes whenever a result of `allows` may have changed: results can be cached until then."""
 
+    def roles_of(self, user: str) -> frozenset[str]:
+        """Return the roles of ``user``."""
+
     def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
         """Return whether ``user`` has a permission on an address, or on that queue of the address."""
 
@@ -87,6 +90,11 @@ class Authorizer:
         self._source = source
         self._generation = source.generation
         self._answers: dict[tuple[PermissionType, str, str | None], bool] = {}
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """The roles of the user."""
+        return self._source.roles_of(self.user)
 
     def on_connection(self, connection: str) -> Authorizer:
         """Return an authorizer of this user for a connection, which owns its temporary queues and topics."""
@@ -151,6 +159,10 @@ class AllowAll(Authorizer):
     def __init__(self) -> None:
         self.user = ""
         self.connection = None
+
+    @property
+    def roles(self) -> frozenset[str]:
+        return frozenset()
 
     def on_connection(self, connection: str) -> Authorizer:
         return self

@@ -9,24 +9,34 @@ messages, except for values that change nothing. docs/artemis.md shows the whole
 Names are those of Artemis 2.44: its schema, its ``TransportConstants`` and the setters of its protocol managers, and
 a few of earlier versions.
 
-`find_logins` finds the files of users that ``login.config``, beside broker.xml, names. Artemis's ``create`` writes a
-PropertiesLoginModule into ``login.config``, and a GuestLoginModule for ``--allow-anonymous``. Its default entry is
-``activemq``; ``bootstrap.xml`` can name another one.
+`find_logins` reads ``login.config`` beside broker.xml: the files of users, and the directories (LDAPLoginModule).
+Artemis's ``create`` writes a PropertiesLoginModule into it, and a GuestLoginModule for ``--allow-anonymous``. Its
+default entry is ``activemq``; ``bootstrap.xml`` can name another one.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from stompring.errors import ConfigurationError
+from stompring.errors import ConfigurationError, Line
 
-from .model import Guest, IgnoredSetting
+from .document import Secret, Values, revealed
+from .model import (
+    Guest,
+    IgnoredSetting,
+    LdapAuthentication,
+    LdapLogin,
+    LoginFlag,
+    LoginModule,
+    options_of,
+)
+from .value_types import VALUE_TYPES
 
 
 class Support(StrEnum):
@@ -508,6 +518,44 @@ PROTOCOLS = frozenset({"AMQP", "CORE", "HORNETQ", "MQTT", "OPENWIRE", "STOMP"})
 """The values of ``protocols`` in Artemis."""
 
 
+LDAP_OPTIONS = _table(
+    no_effect("debug reload", "docs/logging.md shows how to log more"),
+    no_effect("initialContextFactory", "the LDAP client is Python's ldap3, not Java's"),
+    no_effect("ignorePartialResultException", "referrals in the result of a search are ignored"),
+    no_effect("noCacheExceptions", "only successful logins are cached"),
+    no_effect("passwordCodec", PASSWORDS),
+    no_effect("saslLoginConfigScope", "only GSSAPI uses it"),
+    {"referral": Row(Support.NO_EFFECT, "referrals are never followed", is_warning=True)},
+)
+"""Options of the LDAPLoginModule without effect here. The others are the rows of `LdapLogin`."""
+
+_JNDI = Row(Support.NO_EFFECT, "only Java's LDAP client uses it", is_warning=True)
+
+ENCODED = "is encoded, and the key is Artemis's; write a reference, ${file:PATH} or ${env:NAME}"
+
+
+def ldap_login(values: Values, folder: Path) -> LdapLogin:
+    """Return the settings of a directory; paths start at ``folder``. Raises `ValueError` for a contradiction."""
+    password = values.get("connection_password")
+    if password is not None:
+        if revealed(password).startswith("ENC("):
+            raise ValueError(f"the password {ENCODED}")
+        values["connection_password"] = Secret(revealed(password))
+    if values.get("authentication") is not LdapAuthentication.NONE:
+        if not (password and values.get("connection_username")):
+            raise ValueError(
+                "user name and password of the connection are required, unless authentication is none"
+            )
+    if values.get("expand_roles") and not values.get("expand_roles_matching"):
+        raise ValueError("the filter that finds the roles that contain a role is missing")
+    if values.get("start_tls") and "ldaps:" in values["connection_url"].lower():
+        raise ValueError("StartTLS is for ldap://; ldaps:// begins with TLS")
+    path = values.get("trust_store_path")
+    if path is not None:
+        values["trust_store_path"] = str(folder / path)
+    return LdapLogin(**values)
+
+
 LOGIN_CONFIG, BOOTSTRAP = "login.config", "bootstrap.xml"
 DEFAULT_DOMAIN = "activemq"
 ARTEMIS_USERS, ARTEMIS_ROLES = "artemis-users.properties", "artemis-roles.properties"
@@ -522,13 +570,16 @@ _MAX_BYTES = 1024 * 1024
 
 
 class Logins(NamedTuple):
-    """The files of users of an Artemis instance. ``warnings`` names the login modules without effect here."""
+    """The users of an Artemis instance. ``warnings`` names the login modules without effect here, ``ignored`` the
+    options without effect of the others."""
 
     users: Path
     roles: Path
     guest: Guest | None = None
     warnings: tuple[str, ...] = ()
     certificate_users: Path | None = None
+    modules: tuple[LoginModule | LdapLogin, ...] = ()
+    ignored: tuple[IgnoredSetting, ...] = ()
 
 
 @dataclass(slots=True)
@@ -536,7 +587,7 @@ class _Module:
     """One login module: its class, its control flag, and its options."""
 
     name: str
-    flag: str
+    flag: LoginFlag
     line: int
     options: dict[str, str] = field(default_factory=dict)
 
@@ -545,10 +596,11 @@ class _Module:
         return self.name.rpartition(".")[2]
 
 
-def find_logins(directory: Path) -> Logins | None:
+def find_logins(directory: Path, resolve: Callable[[str], str] = str) -> Logins | None:
     """The users of the Artemis instance with its broker.xml in ``directory``; None without files of users.
 
-    Raises `ConfigurationError` if ``login.config`` cannot be read, or logs users in by other means than files.
+    ``resolve`` resolves the references in options of an LDAPLoginModule. Raises `ConfigurationError` if
+    ``login.config`` cannot be read, or logs users in by other means than files and directories.
     """
     file = directory / LOGIN_CONFIG
     users, roles = directory / ARTEMIS_USERS, directory / ARTEMIS_ROLES
@@ -578,6 +630,8 @@ def find_logins(directory: Path) -> Logins | None:
         )
     files: tuple[Path, Path] | None = None
     guest: Guest | None = None
+    modules: list[LoginModule | LdapLogin] = []
+    ignored: list[IgnoredSetting] = []
     for module in entries[domain]:
         if module.short_name == "PropertiesLoginModule" and files is None:
             base = directory / module.options.get("baseDir", "")
@@ -585,6 +639,12 @@ def find_logins(directory: Path) -> Logins | None:
                 base / module.options.get("org.apache.activemq.jaas.properties.user", ARTEMIS_USERS),
                 base / module.options.get("org.apache.activemq.jaas.properties.role", ARTEMIS_ROLES),
             )
+            modules.append(LoginModule("properties", module.flag))
+        elif module.short_name == "LDAPLoginModule":
+            try:
+                modules.append(_ldap_login(module, file, resolve, ignored))
+            except ValueError as error:
+                raise ConfigurationError(f"{module.short_name}: {error}", str(file), module.line) from None
         elif module.short_name == "GuestLoginModule" and guest is None:
             guest = Guest(
                 module.options.get("org.apache.activemq.jaas.guest.user", "guest"),
@@ -594,10 +654,10 @@ def find_logins(directory: Path) -> Logins | None:
                 f"{file}:{module.line}: GuestLoginModule: STOMP clients without login and passcode are user "
                 f"{guest.user} with role {guest.role}; wrong passwords are refused"
             )
-        elif module.flag in ("required", "requisite"):
+        elif module.flag in (LoginFlag.REQUIRED, LoginFlag.REQUISITE):
             raise ConfigurationError(
-                f"{module.short_name} is not supported and {module.flag}: nobody could log in; set <users-file> in "
-                "broker.xml and add users with: stompring user add NAME",
+                f"{module.short_name} is not supported and {module.flag.lower()}: nobody could log in; set "
+                "<users-file> in broker.xml and add users with: stompring user add NAME",
                 str(file),
                 module.line,
             )
@@ -605,10 +665,10 @@ def find_logins(directory: Path) -> Logins | None:
             warnings.append(
                 f"{file}:{module.line}: {module.short_name} is not supported: it logs nobody in here"
             )
-    if files is None and guest is None:
+    if not modules and guest is None:
         raise ConfigurationError(
-            "there is no PropertiesLoginModule, and other login modules are not supported; set <users-file> in "
-            "broker.xml and add users with: stompring user add NAME",
+            "there is no PropertiesLoginModule and no LDAPLoginModule, and other login modules are not supported; set "
+            "<users-file> in broker.xml and add users with: stompring user add NAME",
             str(file),
             entries[domain][0].line if entries[domain] else None,
         )
@@ -624,7 +684,32 @@ def find_logins(directory: Path) -> Logins | None:
                 text = f"the roles in {other} are not read: add its lines to {roles.name}"
                 warnings.append(f"{file}:{module.line}: {module.short_name}: {text}")
             break
-    return Logins(users, roles, guest, tuple(warnings), certificates)
+    warnings += (f"{file}:{each.line}: {each.name}: {each.reason}" for each in ignored if each.is_warning)
+    return Logins(users, roles, guest, tuple(warnings), certificates, tuple(modules), tuple(ignored))
+
+
+def _ldap_login(
+    module: _Module, file: Path, resolve: Callable[[str], str], ignored: list[IgnoredSetting]
+) -> LdapLogin:
+    """The directory of an LDAPLoginModule. An option with an empty value counts as missing, as in Artemis."""
+    rows = {row.json_name.lower(): row for row in options_of(LdapLogin)}
+    values: Values = {"flag": module.flag}
+    for name, text in module.options.items():
+        row = rows.get(name.lower())
+        if row is None or row.name == "flag":
+            known = LDAP_OPTIONS.get(name, _JNDI)
+            if not (name == "referral" and text == "ignore"):
+                shown = f"{name} of {module.short_name}"
+                at = Line(module.line, str(file))
+                ignored.append(IgnoredSetting(at, shown, known.reason, known.is_warning))
+        elif text:
+            try:
+                values[row.name] = VALUE_TYPES[row.type].read(resolve(text))
+            except ValueError as error:
+                raise ValueError(f"{name} {error}") from None
+    if "connection_url" not in values:
+        raise ValueError("there is no connectionURL")
+    return ldap_login(values, file.parent)
 
 
 def _text_of(file: Path) -> str:
@@ -670,7 +755,10 @@ def _parse(text: str, file: Path) -> dict[str, list[_Module]]:
         take("'{'", "{")
         while not ahead("}"):
             name, at = take("a login module"), line
-            module = _Module(name, take("required, requisite, sufficient or optional").lower(), at)
+            flag = take("required, requisite, sufficient or optional").upper()
+            if flag not in LoginFlag.__members__:
+                raise ConfigurationError(f"'{flag.lower()}' is not a flag of a login module", str(file), line)
+            module = _Module(name, LoginFlag(flag), at)
             while not ahead(";"):
                 option = take("an option or ';'")
                 take("'='", "=")

@@ -24,11 +24,13 @@ from stompring.errors import ConfigurationError, Line
 
 from . import value_types
 from .artemis import (
+    ENCODED,
     NOTIFICATION_PLUGIN,
     NOTIFICATION_PROPERTIES,
     OLD_ELEMENT_NAMES,
     SECTIONS,
     find_logins,
+    ldap_login,
     not_supported,
 )
 from .document import (
@@ -73,6 +75,8 @@ from .model import (
     FullPolicy,
     HttpAcceptor,
     IgnoredSetting,
+    LdapLogin,
+    LoginModule,
     PermissionType,
     PluginConfiguration,
     PolicyUse,
@@ -602,8 +606,6 @@ FILES = ("credentials", "ca", "certificate", "key")
 #: Elements of core without which a RECEIPT would not mean that the message is in the log.
 _NEEDED = ("persistence-enabled", "journal-sync-transactional", "journal-sync-non-transactional")
 
-_ENCODED = "is encoded, and the key is Artemis's; write a reference, ${file:PATH} or ${env:NAME}"
-
 
 class _CoreReader:
     """Reads the sections of ``<core>``. Adds contradictions between elements to the faults.
@@ -983,7 +985,7 @@ class _CoreReader:
             if revealed(password).startswith("ENC("):
                 element = bridge.first("password")
                 assert element is not None
-                self._fault(element, f"<password> {_ENCODED}")
+                self._fault(element, f"<password> {ENCODED}")
             values["password"] = Secret(revealed(password))
             if "user" not in values:
                 self._fault(bridge, f"bridge '{name}' has a <password> and no <user>")
@@ -1038,27 +1040,43 @@ class _CoreReader:
     def _security_files(self, secure: bool) -> tuple[str, ...]:
         """Set the files of users, roles and certificates, and return warnings.
 
-        Without ``users-file``, and without a file of its default name, the files of Artemis are used (`find_logins`).
+        Without ``users-file`` and ``login-modules``, and without a file of its default name, the users are those of
+        Artemis (`find_logins`).
         """
+        modules = self._plain["login_modules"] = tuple(self._login_modules())
         given = {name for name in SECURITY_FILES if self._plain.get(name)}
         for name, usual in SECURITY_FILES.items():
             path = self._plain.get(name) or (usual if secure else None)
             self._plain[name] = None if path is None else str(self._folder / path)
-        if not secure or "users_file" in given or Path(self._plain["users_file"]).exists():
+        if not secure or modules or "users_file" in given or Path(self._plain["users_file"]).exists():
             return ()
         try:
-            logins = find_logins(self._folder)
+            logins = find_logins(self._folder, self._references.resolve)
         except ConfigurationError as error:
             self._faults.add(Line(error.line or 1, error.file or self._faults.file), error.text)
             return ()
         if logins is None:
             return ()
-        self._plain["guest"] = logins.guest
+        self._plain |= {"guest": logins.guest, "login_modules": logins.modules}
+        self._ignored += logins.ignored
         for name in SECURITY_FILES.keys() - given:
             path = getattr(logins, name.removesuffix("_file"))
             if path is not None:
                 self._plain[name] = str(path)
         return logins.warnings
+
+    def _login_modules(self) -> Iterator[LoginModule | LdapLogin]:
+        """The elements of ``<login-modules>``."""
+        for node in self._core.within("login-modules"):
+            values = node.given()
+            if node.name != "ldap":
+                if self._is_new(f"<{node.name}>", node):
+                    yield LoginModule(node.name, **values)
+            elif "connection_url" in values:  # else a fault already
+                try:
+                    yield ldap_login(values, self._folder)
+                except ValueError as error:
+                    self._fault(node, f"<ldap>: {error}")
 
     def _security_settings(self) -> Iterator[SecuritySettingEntry]:
         """The ``<security-setting>`` elements. Matches, and the permissions of one match, must be unique."""
@@ -1199,7 +1217,7 @@ def _contradictions(values: Values) -> Iterator[str]:
     if password is not None and "user" not in values and "credentials" not in values:
         yield "it has a password and no user"
     if password is not None and revealed(password).startswith("ENC("):
-        yield f"password {_ENCODED}"
+        yield f"password {ENCODED}"
     if "key" in values and "certificate" not in values:
         yield "it has a key and no certificate"
     scheme = scheme_of(values.get("url", ""))

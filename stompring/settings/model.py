@@ -472,6 +472,147 @@ class Guest:
     role: str
 
 
+class LoginFlag(StrEnum):
+    """The weight of a login module in the login: the control flags of JAAS."""
+
+    REQUIRED = "REQUIRED"  # must succeed; the modules after it run in any case
+    REQUISITE = "REQUISITE"  # must succeed; a failure ends the login
+    SUFFICIENT = "SUFFICIENT"  # a success ends the login, unless a required module has failed
+    OPTIONAL = "OPTIONAL"  # counts only if no module is required or requisite
+
+
+class LdapAuthentication(StrEnum):
+    """How the broker logs in to a directory for its searches."""
+
+    SIMPLE = "SIMPLE"
+    NONE = "NONE"
+
+
+_LOGIN_FLAG = "Meaning of its outcome, as in JAAS. The modules run in the order of their elements."
+
+
+@frozen
+class LoginModule:
+    """``<certificate>`` or ``<properties>`` in ``<login-modules>``: logins by a client certificate, or by a password in
+    the users file. ``kind`` is the name of the element."""
+
+    COLUMNS: ClassVar[Mapping[str, str]] = {"written_as": "attribute", "source": "Artemis, `login.config`"}
+
+    kind: str
+    flag: LoginFlag = option(
+        LoginFlag.SUFFICIENT,
+        "loginFlag",
+        _LOGIN_FLAG,
+        source=STOMPRING,
+        group="Login modules",
+    )
+
+
+@frozen
+class LdapLogin:
+    """``<ldap>`` in ``<login-modules>``, or an LDAPLoginModule in ``login.config``: logins that a directory checks.
+
+    The JSON names of the rows are the names of the options in ``login.config``. ``connection_password`` is a `Secret`.
+    """
+
+    COLUMNS: ClassVar[Mapping[str, str]] = LoginModule.COLUMNS
+
+    connection_url: str = field(
+        metadata=row(
+            "ldapUrls",
+            "The directory: `ldap://host:389` or `ldaps://host:636` (TLS), several with blanks, tried in order. A path "
+            "(`/dc=example,dc=org`) is appended to `user-base` and `role-base`.",
+            written_as="attribute, required",
+            group="LDAP",
+        )
+    )
+    connection_username: str | None = option(
+        None,
+        "name",
+        "DN with which the broker logs in for its searches. Required, unless authentication is none.",
+    )
+    connection_password: str | None = option(
+        None,
+        "secretText",
+        "Password of that DN, best as `${file:PATH}` or `${env:NAME}`. It is shown nowhere.",
+    )
+    authentication: LdapAuthentication = option(
+        LdapAuthentication.SIMPLE,
+        "ldapAuthentication",
+        "How the broker logs in for its searches. NONE: anonymously. Users log in by password (a simple bind).",
+    )
+    connection_protocol: str = option(
+        "", "text", "`ssl`: TLS also with `ldap://`. Other texts have no effect."
+    )
+    start_tls: bool = flag(False, "Whether TLS begins on the port of `ldap://` (StartTLS).", source=STOMPRING)
+    trust_store_path: str | None = option(
+        None,
+        "name",
+        "PEM file of the CAs that sign the certificate of the directory; its host name is verified. A relative path "
+        "starts at the directory of broker.xml. None: the CAs of the system.",
+        source=STOMPRING,
+    )
+    user_base: str = option("", "text", "DN below which the entries of users are searched.")
+    user_search_matching: str | None = option(
+        None,
+        "name",
+        "Filter that finds the entry of a user, for example `(uid={0})`: `{0}` is the login, escaped. None: the login "
+        "is the DN of the user.",
+    )
+    user_search_subtree: bool = flag(
+        False, "Whether the whole tree below `user-base` is searched, not one level."
+    )
+    role_base: str = option("", "text", "DN below which the entries of roles are searched.")
+    role_name: str | None = option(
+        None, "name", "Attribute of a role's entry that has the name of the role. None: the name is its DN."
+    )
+    role_search_matching: str | None = option(
+        None,
+        "name",
+        "Filter that finds the roles of a user, for example `(member={0})`: `{0}` is the DN of the user, `{1}` the "
+        "login, both escaped. None: no roles are searched.",
+    )
+    role_search_subtree: bool = flag(
+        False, "Whether the whole tree below `role-base` is searched, not one level."
+    )
+    user_role_name: str | None = option(
+        None, "name", "Attribute of a user's entry with DNs of roles, for example `memberOf`."
+    )
+    expand_roles: bool = flag(
+        False, "Whether roles that contain a role of the user count too, over any depth."
+    )
+    expand_roles_matching: str | None = option(
+        None,
+        "name",
+        "Filter that finds the roles that contain a role, for example `(member={0})`: `{0}` is its DN.",
+    )
+    authenticate_user: bool = flag(
+        True, "False: the directory checks no password, and adds roles to the users of other modules."
+    )
+    connection_timeout: int = option(
+        5000, "positiveMilliseconds", "Maximum time to connect.", source=ARTEMIS_OTHER_DEFAULT
+    )
+    read_timeout: int = option(
+        5000,
+        "positiveMilliseconds",
+        "Maximum time to wait for each answer, rounded up to seconds.",
+        source=ARTEMIS_OTHER_DEFAULT,
+    )
+    cache_time: int = option(
+        10_000,
+        "milliseconds",
+        "How long a successful login counts without another question to the directory. 0: every login is checked.",
+        source=STOMPRING,
+    )
+    max_logins: int = option(
+        8,
+        "positiveCount",
+        "Maximum number of logins that the directory checks at a time; 100 more wait.",
+        source=STOMPRING,
+    )
+    flag: LoginFlag = option(LoginFlag.SUFFICIENT, "loginFlag", _LOGIN_FLAG)
+
+
 @frozen
 class ResourceLimit:
     """One ``<resource-limit-setting>``: limits of the user with that exact name. -1: no limit."""
@@ -1435,6 +1576,7 @@ class BrokerConfiguration:
     warnings: tuple[str, ...] = ()  # settings that are valid and have no effect, with file and line
     ignored: tuple[IgnoredSetting, ...] = ()  # settings of Artemis without effect here
     guest: Guest | None = None  # guest of Artemis's login.config
+    login_modules: tuple[LoginModule | LdapLogin, ...] = section((), "login-modules")
     notified: frozenset[str] = (
         frozenset()
     )  # types that a plugin of Artemis enables: MESSAGE_DELIVERED, MESSAGE_EXPIRED
@@ -1710,6 +1852,14 @@ class BrokerConfiguration:
     addresses: tuple[AddressConfiguration, ...] = section((), "addresses")
     diverts: tuple[DivertConfiguration, ...] = section((), "diverts")
     replicated_log: ReplicatedLogSettings | None = section(None, "ha-policy", reloadable=False)
+
+    @property
+    def uses_users_file(self) -> bool:
+        """Whether clients can log in by a password in the users file."""
+        modules = self.login_modules
+        return not modules or any(
+            isinstance(each, LoginModule) and each.kind == "properties" for each in modules
+        )
 
     @property
     def transformers(self) -> tuple[TransformerConfiguration, ...]:

@@ -188,6 +188,21 @@ def monitor_url(text: str) -> str:
     return text
 
 
+def ldap_urls(text: str) -> str:
+    """The URLs of a directory, with blanks. Raises `ValueError`."""
+    for part in text.split() or [""]:
+        match = _URL.fullmatch(part)
+        if (
+            match is None
+            or match[1].lower() not in ("ldap", "ldaps")
+            or set("@,") & set(match[2])
+            or "?" in match[3]
+        ):
+            raise ValueError("must be ldap://host:389 or ldaps://host:636, or several with blanks")
+        _check_hosts(match[2])
+    return text
+
+
 def scheme_of(url: str) -> str:
     """The scheme, in small letters; empty without one."""
     before, mark, _ = url.partition("://")

@@ -25,6 +25,8 @@ from .model import (
     DeletionPolicy,
     DiskFullPolicy,
     FullPolicy,
+    LdapAuthentication,
+    LoginFlag,
     PageFullPolicy,
     PermissionType,
     Retain,
@@ -34,7 +36,7 @@ from .model import (
     ThresholdUnit,
     TimeUnit,
 )
-from .network import log_url, monitor_url
+from .network import ldap_urls, log_url, monitor_url
 
 Reader = Callable[[str], object]
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -367,6 +369,9 @@ VALUE_TYPES: Mapping[str, ValueType] = {
     "slowConsumerPolicy": _choice(SlowConsumerPolicy),
     "routingType": _choice(RoutingType),
     "componentRoutingType": _choice(ComponentRoutingType),
+    "loginFlag": _choice(LoginFlag),
+    "ldapAuthentication": _choice(LdapAuthentication),
+    "ldapUrls": ValueType(ldap_urls, "URLs, with blanks"),
     "logUrl": ValueType(log_url, "a URL"),
     "monitorUrl": ValueType(monitor_url, "URLs, with commas"),
     "streamName": ValueType(

@@ -45,6 +45,7 @@ def test_ready():
         "diskFault": None,
         "storeFault": None,
         "replicationFault": None,
+        "loginFault": None,
     }
 
 

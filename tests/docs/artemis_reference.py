@@ -26,6 +26,8 @@ OUR_OWN = {
     "transformer": {"address-policy", "remove-header"},
     "remove-header": {"name"},
     "ha-policy": {"replicated-log"},
+    "core": {"login-modules"},
+    "login-modules": {"certificate", "properties", "ldap", "token"},
 }
 
 #: Parameters of acceptors without an option row that Artemis does not have.

@@ -56,6 +56,8 @@ OTHERS: dict[type, tuple[str, ...]] = {
     model.Connector: ("parameter", *REST),
     model.Retention: ("name", *REST),
     model.ReplicatedLogSettings: ("attribute", *REST),
+    model.LoginModule: ("attribute", *REST),
+    model.LdapLogin: ("attribute", *REST),
     model.ResourceLimit: ("name", "default", "values", "meaning", "source"),
 }
 

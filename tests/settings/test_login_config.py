@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stompring.errors import ConfigurationError
 from stompring.settings.artemis import find_logins
 from stompring.settings.broker_xml import read_broker_xml
-from stompring.settings.model import Guest
+from stompring.settings.model import Guest, LdapAuthentication, LdapLogin, LoginFlag, LoginModule
 
 PROPERTIES = """
    org.apache.activemq.artemis.spi.core.security.jaas.PropertiesLoginModule {flag}
@@ -23,6 +23,9 @@ GUEST = """
    org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule sufficient
        org.apache.activemq.jaas.guest.user="ada" org.apache.activemq.jaas.guest.role=amq;
 """
+
+LDAP = """com.example.LDAPLoginModule required
+    connectionURL="ldap://d" connectionUsername="cn=b" connectionPassword=p {};"""
 
 
 def properties(flag="required", users="people.properties", roles="groups.properties"):
@@ -93,19 +96,97 @@ def test_guests_are_those_of_a_guest_login_module(tmp_path):
 
 
 def test_other_modules_that_are_not_required_are_passed_over_with_a_warning(tmp_path):
-    login_config(tmp_path, properties("sufficient"), "com.example.LDAPLoginModule optional x=y;")
+    login_config(tmp_path, properties("sufficient"), "com.example.SCRAMLoginModule optional x=y;")
     (warning,) = configured(tmp_path).warnings
-    assert "LDAPLoginModule is not supported: it logs nobody in" in warning
+    assert "SCRAMLoginModule is not supported: it logs nobody in" in warning
+
+
+def test_ldap_login_module_has_the_options_of_artemis_and_the_short_form_is_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("LDAP_PASSWORD", "from outside")
+    options = """debug=true initialContextFactory=com.sun.jndi.ldap.LdapCtxFactory connectionProtocol=s
+      connectionURL="ldap://a:1 ldaps://b/dc=x" connectionUsername="cn=b" connectionPassword="${env:LDAP_PASSWORD}"
+      authentication=simple userBase="ou=u" userSearchMatching="(uid={0})" userSearchSubtree=true roleBase="ou=r"
+      roleName=cn roleSearchMatching="(member={0})" roleSearchSubtree=true userRoleName="" expandRoles=true
+      expandRolesMatching="(member={0})" saslLoginConfigScope=x authenticateUser=true referral=follow
+      ignorePartialResultException=true passwordCodec=C connectionTimeout="3000" readTimeout=4000
+      noCacheExceptions="a,b" com.sun.jndi.ldap.connect.pool=true"""
+    login_config(tmp_path, properties("sufficient"), f"x.LDAPLoginModule requisite {options};")
+    found = configured(tmp_path)
+    expected = LdapLogin(
+        "ldap://a:1 ldaps://b/dc=x",
+        "cn=b",
+        "from outside",
+        LdapAuthentication.SIMPLE,
+        "s",
+        user_base="ou=u",
+        user_search_matching="(uid={0})",
+        user_search_subtree=True,
+        role_base="ou=r",
+        role_name="cn",
+        role_search_matching="(member={0})",
+        role_search_subtree=True,
+        expand_roles=True,
+        expand_roles_matching="(member={0})",
+        connection_timeout=3000,
+        read_timeout=4000,
+        flag=LoginFlag.REQUISITE,
+    )
+    assert found.login_modules == (LoginModule("properties"), expected)
+    assert "from outside" not in repr(found) and found.uses_users_file
+    assert [each.name.split()[0] for each in found.ignored] == [
+        "debug", "initialContextFactory", "saslLoginConfigScope", "referral", "ignorePartialResultException",
+        "passwordCodec", "noCacheExceptions", "com.sun.jndi.ldap.connect.pool",
+    ]  # fmt: skip
+    assert [warning.partition(": ")[2] for warning in found.warnings] == [
+        "referral of LDAPLoginModule: referrals are never followed",
+        "com.sun.jndi.ldap.connect.pool of LDAPLoginModule: only Java's LDAP client uses it",
+    ]
+    short = configured(
+        tmp_path,
+        """<login-modules><properties/><ldap flag="requisite" connection-url="ldap://a:1 ldaps://b/dc=x"
+        connection-username="cn=b" connection-password="${env:LDAP_PASSWORD}" connection-protocol="s" user-base="ou=u"
+        user-search-matching="(uid={0})" user-search-subtree="true" role-base="ou=r" role-name="cn"
+        role-search-matching="(member={0})" role-search-subtree="true" expand-roles="true"
+        expand-roles-matching="(member={0})" connection-timeout="3000" read-timeout="4000"/></login-modules>""",
+    )
+    assert short.login_modules == found.login_modules and short.users_file == str(
+        tmp_path / "users.properties"
+    )
+    login_config(tmp_path, LDAP.format(""))
+    assert not configured(tmp_path).uses_users_file
 
 
 @pytest.mark.parametrize(
     ("modules", "fault"),
     [
         (
-            (properties(), "com.example.LDAPLoginModule required;"),
-            ":10: LDAPLoginModule is not supported and required",
+            (properties(), "com.example.SCRAMLoginModule required;"),
+            ":10: SCRAMLoginModule is not supported and required",
         ),
         (("com.example.Krb5LoginModule sufficient;",), ":4: there is no PropertiesLoginModule"),
+        (("X always a=b;",), ":4: 'always' is not a flag of a login module"),
+        (("LDAPLoginModule required;",), ":4: LDAPLoginModule: there is no connectionURL"),
+        (
+            (LDAP.format('connectionURL="http://x"'),),
+            ":4: LDAPLoginModule: connectionURL must be ldap://host:389",
+        ),
+        (
+            (LDAP.format("authentication=GSSAPI"),),
+            ":4: LDAPLoginModule: authentication must be one of SIMPLE, NONE",
+        ),
+        (
+            (LDAP.format('connectionPassword="ENC(54)"'),),
+            ":4: LDAPLoginModule: the password is encoded, and the key is",
+        ),
+        (
+            (LDAP.format('connectionUsername=""'),),
+            ":4: LDAPLoginModule: user name and password of the connection are",
+        ),
+        (
+            (LDAP.format("expandRoles=true"),),
+            ":4: LDAPLoginModule: the filter that finds the roles that contain a role is",
+        ),
+        ((LDAP.format("expandRoles=yes"),), ":4: LDAPLoginModule: expandRoles must be true or false"),
         (("X required a;",), ":4: ';' stands where '=' should be"),
         (("X required",), ":5: '}' stands where an option or ';' should be"),
     ],

@@ -47,6 +47,7 @@ def test_core_has_an_element_for_every_field():
         "plugins",
         "resource_limits",
         "bridges",
+        "login_modules",
         "security_settings",
         "address_settings",
         "addresses",
@@ -65,7 +66,7 @@ def test_core_has_an_element_for_every_field():
     }
     assert set(rule.children) - {name.replace("_", "-") for name in leaves(rule)} == {
         "acceptors", "address-settings", "addresses", "bridges", "broker-plugins", "connectors", "diverts",
-        "ha-policy", "journal-retention-directory", "resource-limit-settings", "security-settings",
+        "ha-policy", "journal-retention-directory", "login-modules", "resource-limit-settings", "security-settings",
         "wildcard-addresses",
     }  # fmt: skip
     log = RULES["ha-policy", "replicated-log"]

@@ -69,7 +69,7 @@ function problemsOf(health) {
   /** @type {Problem[]} */
   const problems = [];
   for (const name of health.missingListeners ?? []) problems.push({ severity: "error", text: `Listener ${name} is not open` });
-  for (const fault of [health.diskFault, health.storeFault, health.replicationFault]) if (fault) problems.push({ severity: "error", text: fault });
+  for (const fault of [health.diskFault, health.storeFault, health.replicationFault, health.loginFault]) if (fault) problems.push({ severity: "error", text: fault });
   if (!health.ready && problems.length === 0) problems.push({ severity: "error", text: health.detail ?? "The broker is not ready" });
   return problems;
 }

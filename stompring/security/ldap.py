@@ -1,0 +1,302 @@
+"""Logins that a directory checks (LDAP), with the options of Artemis's LDAPLoginModule.
+
+A login is a search for the entry of the user, a bind as that entry with the password, and a search for the roles. All
+calls block for up to some timeouts: call them in a thread. Referrals are never followed, and the login is escaped in
+every filter. An empty password is refused, because a directory accepts it as an anonymous bind.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from stompring.errors import ConfigurationError
+from stompring.settings.document import revealed
+from stompring.settings.model import LdapAuthentication, LdapLogin
+
+from .access import Identity, LoginSource
+from .certificates import CertificateError, read_certificates
+
+if TYPE_CHECKING:
+    from ldap3 import Connection, Tls
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+#: Result codes of LDAP (RFC 4511).
+SUCCESS, SIZE_LIMIT_EXCEEDED = 0, 4
+#: Result codes of a bind for a wrong or locked login: no such object, invalid DN, inappropriate authentication, invalid
+#: credentials, insufficient access, unwilling to perform.
+REFUSING = frozenset((32, 34, 48, 49, 50, 53))
+
+#: Maximum number of roles of one user, over all depths.
+MAX_ROLES = 1000
+
+_LOGIN_ATTRIBUTE = re.compile(r"\(([A-Za-z][\w.;-]*)=\{0\}\)")
+_PLACEHOLDER = re.compile(r"\{([01])\}|''")
+_ESCAPED = re.compile(r"\\([0-9A-Fa-f]{2})|\\(.)")
+
+
+class Directory(LoginSource):
+    """One directory."""
+
+    def __init__(self, settings: LdapLogin, file: str | None = None) -> None:
+        """Raises `ConfigurationError`, about ``file``, if ldap3 is not installed or a CA cannot be read."""
+        if find_spec("ldap3") is None:
+            raise ConfigurationError(
+                "logins by LDAP need the package ldap3: pip install 'stompring[ldap]'", file
+            )
+        super().__init__(f"directory {settings.connection_url}")
+        self._settings = settings
+        self._urls = [urlsplit(url) for url in settings.connection_url.split()]
+        self._suffix = unquote(self._urls[0].path.strip("/"))
+        self._authorities: str | None = None
+        if settings.trust_store_path is not None:
+            try:
+                found = read_certificates(settings.trust_store_path)
+            except CertificateError as error:
+                raise ConfigurationError(str(error), file) from None
+            self._authorities = "".join(each.public_bytes(Encoding.PEM).decode() for each in found)
+
+    def verify(self, login: str, password: str) -> Identity | None:
+        """Return the user with this login and password, None if one is wrong.
+
+        Raises `Refused` with status 500 if the directory cannot answer.
+        """
+        from ldap3.core.exceptions import LDAPException
+        from ldap3.protocol.sasl.sasl import validate_simple_password
+
+        try:
+            validate_simple_password(password)
+            login.encode()
+        except (LDAPException, ValueError):
+            return None  # empty, or with characters that no password can have
+        return self._ask(self._verified, login, password) if login else None
+
+    def known(self, login: str, _: str = "") -> Identity:
+        """Return a user with the roles in the directory, none for an unknown user. Raises as `verify` does."""
+        return Identity(login, self._ask(self._roles, login))
+
+    def _verified(self, connection: Connection, login: str, password: str) -> Identity | None:
+        found = self._user(connection, login)
+        if found is None:
+            return None
+        dn, user, roles = found
+        own = self._connection(connection.server, dn, password)
+        try:
+            if not own.bind():
+                if own.result["result"] in REFUSING:
+                    return None
+                raise _error("refuses the login of a user", own)
+        finally:
+            _close(own)
+        return Identity(user, roles | self._searched_roles(connection, dn, user))
+
+    def _roles(self, connection: Connection, login: str) -> frozenset[str]:
+        found = self._user(connection, login)
+        if found is None:
+            return frozenset()
+        dn, user, roles = found
+        return roles | self._searched_roles(connection, dn, user)
+
+    # ---- connections
+
+    def _ask(self, question: Callable[..., Answer], *arguments: str) -> Answer:
+        """Ask with the broker's own login, and set `fault`."""
+        from ldap3.core.exceptions import LDAPException
+
+        try:
+            connection = self._connected()
+            try:
+                answer = question(connection, *arguments)
+            finally:
+                _close(connection)
+        except (LDAPException, OSError) as error:
+            self.report(str(error))
+            raise self.refused() from None
+        self.report(None)
+        return answer
+
+    def _connected(self) -> Connection:
+        """Return a connection with the broker's own login, to the first server that answers."""
+        from ldap3 import NONE, Server
+        from ldap3.core.exceptions import LDAPException
+
+        settings = self._settings
+        user, password = settings.connection_username, settings.connection_password
+        anonymous = settings.authentication is LdapAuthentication.NONE or password is None
+        tls = settings.connection_protocol.lower() == "ssl"
+        for index, url in enumerate(self._urls):
+            secure = tls or url.scheme.lower() == "ldaps"
+            host = url.hostname or ""
+            server = Server(
+                host,
+                url.port or (636 if secure else 389),
+                use_ssl=secure,
+                get_info=NONE,
+                connect_timeout=settings.connection_timeout / 1000,
+                tls=self._tls(host),
+            )
+            try:
+                connection = self._connection(
+                    server, *((None, None) if anonymous else (user, revealed(password or "")))
+                )
+                if connection.bind():
+                    return connection
+                _close(connection)
+                raise _error("refuses the broker's own login", connection)
+            except (LDAPException, OSError):
+                if index + 1 == len(self._urls):
+                    raise
+        raise AssertionError("a directory has a URL")
+
+    def _tls(self, host: str) -> Tls:
+        from ldap3 import Tls
+
+        return Tls(validate=ssl.CERT_REQUIRED, ca_certs_data=self._authorities, sni=host)
+
+    def _connection(self, server: Any, user: str | None, password: str | None) -> Connection:
+        """Return a connection without its login. It is encrypted before anything is sent, if TLS is requested."""
+        from ldap3 import ANONYMOUS, SIMPLE, Connection
+
+        connection = Connection(
+            server,
+            user,
+            password,
+            authentication=ANONYMOUS if user is None else SIMPLE,
+            auto_referrals=False,
+            check_names=False,
+            receive_timeout=-(-self._settings.read_timeout // 1000),
+        )
+        try:
+            connection.open(read_server_info=False)
+            if self._settings.start_tls:
+                connection.start_tls(read_server_info=False)
+        except BaseException:
+            _close(connection)
+            raise
+        return connection
+
+    # ---- searches
+
+    def _user(self, connection: Connection, login: str) -> tuple[str, str, frozenset[str]] | None:
+        """Return DN, name and roles in the entry of a user. None for an unknown login, or one of several users.
+
+        The name is the value in the entry that the login matches: a directory ignores case and some characters.
+        """
+        settings, matching = self._settings, self._settings.user_search_matching
+        if matching is None:
+            return login, login, frozenset()
+        named = _LOGIN_ATTRIBUTE.search(matching)
+        attributes = [name for name in (settings.user_role_name, named and named[1]) if name]
+        entries = list(
+            self._search(
+                connection, settings.user_base, matching, settings.user_search_subtree, attributes, login
+            )
+        )
+        if len(entries) != 1:
+            if entries:
+                log.warning("login %r is refused: %d entries of the directory match", login, len(entries))
+            return None
+        dn, values = entries[0]
+        names = values.get(named[1].lower(), []) if named else []
+        user = next((name for name in names if name.casefold() == login.casefold()), None)
+        roles = values.get((settings.user_role_name or "").lower(), [])
+        return (
+            dn,
+            user or (names[0] if len(names) == 1 else login),
+            frozenset(role for value in roles for role in self._role_names(value)),
+        )
+
+    def _role_names(self, dn: str) -> Iterator[str]:
+        """Return the name of the role in a value of ``user_role_name``."""
+        from ldap3.utils.dn import parse_dn
+
+        name = self._settings.role_name
+        if name is None:
+            yield dn
+            return
+        for kind, value, _ in parse_dn(dn):
+            if kind.lower() == name.lower():
+                yield _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], value)
+
+    def _searched_roles(self, connection: Connection, dn: str, user: str) -> frozenset[str]:
+        settings = self._settings
+        roles: dict[str, str] = {}  # by DN
+        attributes = [] if settings.role_name is None else [settings.role_name]
+        matching = settings.role_search_matching
+        questions = [] if matching is None else [(matching, dn, user)]
+        while questions and len(roles) < MAX_ROLES:
+            for found, values in self._search(
+                connection,
+                settings.role_base,
+                questions[0][0],
+                settings.role_search_subtree,
+                attributes,
+                *questions[0][1:],
+            ):
+                if found not in roles:
+                    names = (
+                        [found] if settings.role_name is None else values.get(settings.role_name.lower(), [])
+                    )
+                    roles[found] = next(iter(names), "")
+                    if settings.expand_roles and settings.expand_roles_matching is not None:
+                        questions.append((settings.expand_roles_matching, found, user))
+            questions.pop(0)
+        return frozenset(filter(None, roles.values()))
+
+    def _search(
+        self,
+        connection: Connection,
+        base: str,
+        matching: str,
+        subtree: bool,
+        attributes: list[str],
+        *values: str,
+    ) -> Iterator[tuple[str, dict[str, list[str]]]]:
+        """Return DN and attributes of the entries that match a filter with escaped values."""
+        from ldap3 import LEVEL, NO_ATTRIBUTES, SUBTREE
+        from ldap3.utils.conv import escape_filter_chars
+
+        connection.search(
+            ",".join(filter(None, (base, self._suffix))),
+            _PLACEHOLDER.sub(
+                lambda found: escape_filter_chars(values[int(found[1])]) if found[1] else "'", matching
+            ),
+            SUBTREE if subtree else LEVEL,
+            attributes=attributes or [NO_ATTRIBUTES],
+            size_limit=MAX_ROLES,
+            time_limit=-(-self._settings.read_timeout // 1000),
+        )
+        if connection.result["result"] not in (SUCCESS, SIZE_LIMIT_EXCEEDED):
+            raise _error("answers a search", connection)
+        for entry in connection.response or []:
+            if entry["type"] == "searchResEntry":
+                yield (
+                    entry["dn"],
+                    {
+                        name.lower(): [value.decode("utf-8", "replace") for value in found]
+                        for name, found in entry["raw_attributes"].items()
+                    },
+                )
+
+
+def _error(what: str, connection: Connection) -> OSError:
+    result = connection.result
+    return OSError(f"it {what} with {result['description']} {result['message']}".strip())
+
+
+def _close(connection: Connection) -> None:
+    from ldap3.core.exceptions import LDAPException
+
+    with suppress(LDAPException, OSError):
+        connection.unbind()

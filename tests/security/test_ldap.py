@@ -1,0 +1,166 @@
+"""Logins by LDAP, against a real directory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stompring.errors import Refused
+from stompring.security.ldap import Directory
+from stompring.settings.document import Secret
+from stompring.settings.model import LdapAuthentication, LdapLogin
+
+from ..slapd import ADMIN, BASE, GROUPS, PEOPLE, SECRET, Slapd
+
+
+@pytest.fixture(scope="module")
+def slapd(tmp_path_factory):
+    server = Slapd(tmp_path_factory.mktemp("slapd"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def settings(slapd):
+    return LdapLogin(
+        slapd.url,
+        ADMIN,
+        Secret(SECRET),
+        user_base=PEOPLE,
+        user_search_matching="(uid={0})",
+        role_base=GROUPS,
+        role_search_matching="(member={0})",
+        role_name="cn",
+    )
+
+
+CLERK = {"clerks"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, CLERK),
+        ({"user_base": BASE}, None),
+        ({"user_base": BASE, "user_search_subtree": True}, CLERK),
+        ({"role_base": BASE}, set()),
+        ({"role_base": BASE, "role_search_subtree": True}, CLERK),
+        ({"role_name": None}, {f"cn=clerks,{GROUPS}"}),
+        ({"role_search_matching": None}, set()),
+        ({"role_search_matching": "(&(cn=clerks)(member=uid={1},ou=people,dc=example,dc=org))"}, CLERK),
+        ({"user_role_name": "seeAlso"}, {"clerks", "writers"}),
+        ({"user_role_name": "seeAlso", "role_name": None}, {f"cn=clerks,{GROUPS}", f"cn=writers,{GROUPS}"}),
+        ({"expand_roles": True, "expand_roles_matching": "(member={0})"}, {"clerks", "staff", "everyone"}),
+        ({"authentication": LdapAuthentication.NONE, "connection_username": None}, CLERK),
+        ({"user_search_matching": "(mail={0})"}, None),
+        ({"user_search_matching": "(&(objectClass=person)(uid={0}))"}, CLERK),
+    ],
+)
+def test_options_of_the_searches(settings, changes, expected):
+    found = Directory(replace(settings, **changes)).verify("ada", "lovelace")
+    assert expected == (found and found.roles)
+
+
+def test_base_in_the_url_and_a_server_that_is_down(settings, slapd):
+    url = f"ldap://127.0.0.1:9/ {slapd.url}/"
+    short = replace(settings, user_base="ou=people", role_base="ou=groups", connection_url=url)
+    for base in ("", BASE):
+        directory = Directory(replace(short, connection_url=url.replace("/ ", f"/{base} ") + base))
+        assert (directory.verify("ada", "lovelace") is not None) is bool(base) if base else True
+
+
+def test_the_login_may_be_the_dn(settings):
+    directory = Directory(replace(settings, user_search_matching=None))
+    found = directory.verify(f"uid=ada,{PEOPLE}", "lovelace")
+    assert found is not None and found.roles == CLERK
+    for login in (f"uid=ada,{PEOPLE}", "ada", "=", f"uid=no,{PEOPLE}"):
+        assert directory.verify(login, "hopper") is None
+
+
+@pytest.mark.parametrize(
+    ("login", "password", "user"),
+    [
+        ("ada", "lovelace", "ada"),
+        ("ADA", "lovelace", "ada"),
+        (" ada ", "lovelace", "ada"),
+        ("o)(uid=*", "parentheses", "o)(uid=*"),
+        ("ada", "hopper", None),
+        ("ada", "", None),
+        ("", "", None),
+        ("nobody", "lovelace", None),
+        ("*", "lovelace", None),
+        ("a*", "lovelace", None),
+        ("ada)(uid=*", "lovelace", None),
+        ("x)(|(uid=ada)", "lovelace", None),
+        ("\\61da", "lovelace", None),
+        ("ada\0", "lovelace", None),
+        ("ada", "lovelace\0", None),
+        ("ada", "lovelace\udcff", None),
+        ("ada\udcff", "lovelace", None),
+        (f"uid=ada,{PEOPLE}", "lovelace", None),
+    ],
+)
+def test_logins_right_and_hostile(settings, login, password, user):
+    found = Directory(settings).verify(login, password)
+    assert user == (found and found.user)
+
+
+def test_an_empty_password_never_reaches_the_directory(settings, slapd):
+    """A directory takes it as an anonymous bind, which succeeds."""
+    slapd.freeze()
+    try:
+        assert Directory(settings).verify("ada", "") is None
+    finally:
+        slapd.freeze(still=False)
+
+
+def test_referrals_are_not_followed(settings):
+    found = Directory(replace(settings, user_base=f"ou=far,ou=elsewhere,{BASE}"))
+    with pytest.raises(Refused, match="referral"):
+        found.verify("ada", "lovelace")
+    whole = replace(settings, user_base=BASE, user_search_subtree=True)
+    assert Directory(whole).verify("ada", "lovelace")
+
+
+def test_roles_of_a_user_whom_another_module_logged_in(settings):
+    directory = Directory(settings)
+    assert directory.known("grace").roles == {"admins"}
+    assert directory.known("nobody").roles == frozenset()
+
+
+def test_a_directory_that_is_down_or_silent_is_a_fault_with_its_reason(settings, slapd, caplog):
+    directory = Directory(replace(settings, read_timeout=1000, connection_timeout=1000))
+    assert directory.fault is None
+    for fail, back in ((slapd.stop, slapd.start), (slapd.freeze, lambda: slapd.freeze(still=False))):
+        fail()
+        for _ in range(2):
+            with pytest.raises(Refused, match=r"cannot be checked: directory ldap://127.0.0.1") as caught:
+                directory.verify("ada", "lovelace")
+            assert caught.value.status == 500 and directory.fault in str(caught.value)
+        back()
+        assert directory.verify("ada", "lovelace") and directory.fault is None
+    wrong = Directory(replace(settings, connection_password=Secret("not-this-one")))
+    with pytest.raises(Refused, match="refuses the broker's own login with invalidCredentials"):
+        wrong.verify("ada", "lovelace")
+    assert len(caplog.records) == 3, "the same fault is logged once"
+    for secret in (SECRET, "lovelace", "not-this-one"):
+        assert secret not in caplog.text and secret not in repr(settings)
+
+
+@pytest.mark.parametrize("how", ["ldaps", "ssl", "StartTLS"])
+def test_tls_verifies_the_directory(settings, slapd, how, tmp_path):
+    port = slapd.port if how == "StartTLS" else slapd.tls_port
+    scheme = "ldaps" if how == "ldaps" else "ldap"
+    changes = {"start_tls": how == "StartTLS", "connection_protocol": "ssl" if how == "ssl" else ""}
+
+    def login(host, authority):
+        url = f"{scheme}://{host}:{port}"
+        path = None if authority is None else str(authority)
+        chosen = replace(settings, connection_url=url, trust_store_path=path, **changes)
+        return Directory(chosen).verify("ada", "lovelace")
+
+    assert login("127.0.0.1", slapd.authority.file) and login("localhost", slapd.authority.file)
+    for host, authority in (("127.0.0.1", None), ("127.0.0.2", slapd.authority.file)):
+        with pytest.raises(Refused, match="certificate|refused"):
+            login(host, authority)
