@@ -793,6 +793,8 @@ def check_login(
     if security is None:
         return None
     by_certificate = authorization is None and certificate is not None
+    user: str | None
+    password: str | None
     user, password = (None, None) if by_certificate else _credentials(authorization)
     return security.logins.log_in(Credentials(user, password, host, certificate)).addErrback(_refusal)
 
@@ -807,12 +809,15 @@ def _refusal(failure: Failure) -> Failure:
     return failure
 
 
-def _credentials(authorization: str | None) -> tuple[str, str]:
+def _credentials(authorization: str | None) -> tuple[str | None, str]:
     if authorization is None:
         raise _login(
-            "Login required: security is enabled; send user and password with HTTP Basic authentication"
+            "Login required: security is enabled; send user and password with HTTP Basic authentication, or a token "
+            "with Bearer"
         )
     scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return None, encoded.strip()
     try:
         user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):

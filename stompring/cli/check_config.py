@@ -23,7 +23,7 @@ from stompring.settings.broker_xml import FILES, read_broker_xml
 from stompring.settings.document import Faults
 from stompring.settings.machine import data_directory
 from stompring.settings.match import SettingsRepository
-from stompring.settings.model import BrokerConfiguration, HttpAcceptor, LdapLogin, StompAcceptor
+from stompring.settings.model import BrokerConfiguration, HttpAcceptor, LdapLogin, StompAcceptor, TokenLogin
 from stompring.settings.network import POSTGRESQL, scheme_of
 from stompring.store.datadir import IDENTITY, LOCK, VERSION, check_version, is_locked, read_identity
 from stompring.store.files import Files
@@ -156,6 +156,7 @@ def read_security_files(configuration: BrokerConfiguration) -> None:
     from stompring.security.accounts import Roles, Users, check_users_file
     from stompring.security.certificates import CertificateUsers
     from stompring.security.ldap import Directory
+    from stompring.security.tokens import Tokens
 
     users, roles = configuration.users_file, configuration.roles_file
     assert users is not None and roles is not None
@@ -167,6 +168,8 @@ def read_security_files(configuration: BrokerConfiguration) -> None:
     for module in configuration.login_modules:
         if isinstance(module, LdapLogin):
             Directory(module, configuration.file)
+        elif isinstance(module, TokenLogin):
+            Tokens(module, time.monotonic, file=configuration.file)
 
 
 def check_replicated_log(configuration: BrokerConfiguration) -> None:
@@ -339,6 +342,8 @@ def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iter
     for module in configuration.login_modules if users else ():
         if isinstance(module, LdapLogin):
             yield f"logins by LDAP at {module.connection_url} ({module.flag.lower()})"
+        elif isinstance(module, TokenLogin):
+            yield f"logins by tokens of {module.issuer} ({module.flag.lower()})"
     if configuration.security_enabled:
         yield f"permissions: {_permissions(configuration)}"
     yield _data(configuration, data)

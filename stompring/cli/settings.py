@@ -28,6 +28,7 @@ KINDS: Mapping[str, tuple[type, ...]] = {
     "replicated-log": (model.ReplicatedLogSettings,),
     "login-modules": (model.LoginModule,),
     "ldap": (model.LdapLogin,),
+    "token": (model.TokenLogin,),
     "wildcard-addresses": (model.WildcardSyntax,),
     "acceptor": (model.StompAcceptor, model.FrameLimits, model.WebSocketSettings),
     "bridge": (model.BridgeConfiguration,),

@@ -1,4 +1,4 @@
-"""Authentication: logins by password or client certificate, the login throttle, and the files with the users.
+"""Authentication: logins by password, token or client certificate, the login throttle, and the files with the users.
 
 The broker verifies passwords in a few threads, not in the reactor's: argon2 is slow and takes 64 MiB by design, and a
 directory (LDAP) is a server that may not answer.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
@@ -25,12 +26,14 @@ from stompring.security.access import (
     AccessControl,
     FairQueue,
     Identity,
+    LoginSource,
     LoginThrottle,
     Permissions,
     VerifiedLogins,
 )
 from stompring.security.accounts import (
     HASHER,
+    NO_ROLES,
     PasswordHasher,
     Roles,
     UserFiles,
@@ -40,14 +43,16 @@ from stompring.security.accounts import (
 )
 from stompring.security.certificates import CertificateUsers
 from stompring.security.ldap import Directory
+from stompring.security.tokens import Tokens, is_token
 from stompring.session.connect import Credentials, Login
 from stompring.session.destination import SHOWN, Authorizer, PermissionSource
 from stompring.settings.model import (
+    AnyLogin,
     BrokerConfiguration,
-    LdapLogin,
     LoginFlag,
     LoginModule,
     PermissionType,
+    TokenLogin,
 )
 from stompring.settings.network import source_network
 
@@ -59,6 +64,9 @@ OUTCOMES = {401: "refused", 429: "throttled", 503: "overloaded", 500: "failed"}
 
 #: Maximum number of concurrent password checks. Each one uses several cores.
 CONCURRENT_CHECKS = min(4, max(1, (os.cpu_count() or 1) // 2))
+
+#: Milliseconds for which a verified token is not verified again.
+TOKEN_CACHE_TIME = 10_000
 
 #: Maximum number of queued password checks: the work of some seconds.
 MAX_QUEUED_CHECKS = 100
@@ -141,7 +149,7 @@ class _Module(NamedTuple):
 
     flag: LoginFlag
     checks: Checks | None = None
-    source: Directory | None = None
+    source: LoginSource | None = None
     authenticates: bool = True  # False: the module only adds roles
 
 
@@ -162,6 +170,7 @@ class Logins:
     seconds: InitVar[float]
     reactor: Any
     guest: Login | None = None
+    wall: Callable[[], float] = time.time
 
     def __post_init__(self, seconds: float) -> None:
         self.outcomes: Counter[str] = Counter()
@@ -198,17 +207,23 @@ class Logins:
         faults = (each.source.fault for each in self.modules if each.source is not None)
         return next(filter(None, faults), None)
 
-    def _module(self, settings: LoginModule | LdapLogin, file: str | None) -> _Module:
+    def _module(self, settings: AnyLogin, file: str | None) -> _Module:
         if isinstance(settings, LoginModule):
             return _Module(settings.flag, None if settings.kind == "certificate" else self._passwords)
-        directory = Directory(settings, file)
-        checks = Checks(
-            directory.verify if settings.authenticate_user else directory.known,
-            VerifiedLogins(settings.cache_time / 1000, self.reactor.seconds, prolong=False),
-            self.reactor,
-            settings.max_logins,
+        now = self.reactor.seconds
+        source: Tokens | Directory
+        check: Callable[[str, str], Identity | None]
+        if isinstance(settings, TokenLogin):
+            source = Tokens(settings, now, self.wall, file)
+            check, cache_time, authenticates = source.verify, TOKEN_CACHE_TIME, True
+        else:
+            source, authenticates = Directory(settings, file), settings.authenticate_user
+            check = source.verify if authenticates else source.known
+            cache_time = settings.cache_time
+        verified = VerifiedLogins(cache_time / 1000, now, prolong=False)
+        return _Module(
+            settings.flag, Checks(check, verified, self.reactor, settings.max_logins), source, authenticates
         )
-        return _Module(settings.flag, checks, directory, settings.authenticate_user)
 
     def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
         self.log_in(credentials).addCallbacks(
@@ -250,7 +265,9 @@ class Logins:
             )
         if self.guest is not None and login is None and passcode is None and certified is None:
             return self.guest
-        if certified is None if passcode is None else login is None:
+        token = passcode is not None and is_token(passcode)
+        token = token and any(isinstance(module.source, Tokens) for module in self.modules)
+        if certified is None if passcode is None else login is None and not token:
             subject = credentials.certificate
             if subject is None or certified is not None:
                 return Refused("Security Error occurred: login and passcode are required", status=401)
@@ -267,14 +284,19 @@ class Logins:
                     status=429,
                 )
             yield deferLater(self.reactor, delay, self._throttle.end_delay, host)
-        outcome: Login | Refused = yield self._run(login, passcode, host, certified)
+        outcome: Login | Refused = yield self._run(login, passcode, host, certified, token)
         if isinstance(outcome, Refused) and outcome.status == 401:
             self._failed(host)
         return outcome
 
     @inlineCallbacks
-    def _run(self, login: str | None, passcode: str | None, host: str, certified: str | None) -> Any:
-        """Return the `Login`, or `Refused`, by the outcomes of the modules and their flags."""
+    def _run(
+        self, login: str | None, passcode: str | None, host: str, certified: str | None, token: bool
+    ) -> Any:
+        """Return the `Login`, or `Refused`, by the outcomes of the modules and their flags.
+
+        ``token``: the passcode is a token, which no other module reads; the user is the one in the token.
+        """
         found: list[Identity] = []
         failed = False
         refused = Refused(
@@ -290,8 +312,18 @@ class Logins:
                 # a certificate beside a password is not enough, unless the module is required
                 sufficient = certified is not None and (must or passcode is None)
                 outcome = Identity(certified or "") if sufficient else None
+            elif token is not isinstance(module.source, Tokens):
+                outcome = None
             else:
-                outcome = yield self._outcome(module.checks, login, passcode, host)
+                outcome = yield self._outcome(module.checks, "" if token else login, passcode, host)
+            if (
+                isinstance(outcome, Identity)
+                and outcome.expires is not None
+                and outcome.expires <= self.wall()
+            ):
+                outcome = Refused(
+                    "Security Error occurred: the token is not accepted: it has expired", status=401
+                )
             if isinstance(outcome, Identity):
                 found.append(outcome)
                 if module.flag is LoginFlag.SUFFICIENT and not failed:
@@ -332,9 +364,14 @@ class Logins:
     def _login(self, user: str, found: list[Identity]) -> Login:
         rights: PermissionSource = self.rights
         roles = frozenset(role for each in found for role in each.roles or ())
+        end = min((each.expires for each in found if each.expires is not None), default=None)
         if any(each.roles is not None for each in found):
-            rights = LoginPermissions(self.rights, roles, any(each.roles is None for each in found))
-        return Login(user, Authorizer(user, rights), verified=True)
+            with_file = any(each.roles is None for each in found)
+            rights = LoginPermissions(
+                self.rights, roles, with_file, lambda: end is not None and end <= self.wall()
+            )
+        expires = None if end is None else int(end * 1000)
+        return Login(user, Authorizer(user, rights), verified=True, expires=expires)
 
     def _failed(self, host: str) -> None:
         if self._throttle.failed(host):
@@ -359,19 +396,29 @@ MAX_SHOWN_USERS = 10
 
 
 class LoginPermissions:
-    """The permissions of roles that belong to one login. The roles file counts only ``with_file``."""
+    """The permissions of roles that belong to one login, none if it has ``ended``. The roles file counts only
+    ``with_file``."""
 
-    def __init__(self, authority: AccessControl, roles: frozenset[str], with_file: bool = False) -> None:
+    def __init__(
+        self,
+        authority: AccessControl,
+        roles: frozenset[str],
+        with_file: bool = False,
+        ended: Callable[[], bool] = bool,
+    ) -> None:
         self.rejections = authority.rejections
         self._authority = authority
         self._roles = roles
         self._with_file = with_file
+        self._ended = ended
 
     @property
     def generation(self) -> object:
-        return self._authority.generation
+        return self._authority.generation, self._ended()
 
     def roles_of(self, user: str) -> frozenset[str]:
+        if self._ended():
+            return NO_ROLES
         return self._roles | self._authority.roles_of(user) if self._with_file else self._roles
 
     def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:

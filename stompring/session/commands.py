@@ -342,6 +342,7 @@ def _welcome(session: StompSession, head: Head, version: bytes, login: Login) ->
     session.send(b"CONNECTED", answer)
     session.receipt(head)
     session.heartbeat.start(pace)
+    session.check_expiry()
 
 
 def _log_connected(session: Session) -> None:

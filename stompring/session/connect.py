@@ -30,6 +30,7 @@ class Login:
     user: str | None = None
     authorizer: Authorizer = field(default=ALLOW_ALL, compare=False, repr=False)
     verified: bool = field(default=False, compare=False)
+    expires: int | None = field(default=None, compare=False)  # epoch ms, None if the login does not expire
 
 
 @dataclass(frozen=True, slots=True)

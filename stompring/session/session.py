@@ -13,7 +13,7 @@ from mypy_extensions import mypyc_attr
 
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
-from stompring.broker.clock import Schedule
+from stompring.broker.clock import Schedule, Timer, cancel
 from stompring.broker.directory import check_not_internal
 from stompring.broker.history import History
 from stompring.broker.limits import ByteQuota
@@ -33,6 +33,9 @@ from .outbox import Heartbeat, InProgress, Outbox, Outgoing, Wire, printable, te
 from .subscription import AcknowledgedSubscription, Subscription
 
 log = logging.getLogger(__name__)
+
+#: Maximum milliseconds between two checks whether the login of a connection has expired.
+EXPIRY_CHECK = 60_000
 
 #: Maximum number of queues that the log names with their unacknowledged messages when a connection closes.
 QUEUES_LOGGED = 5
@@ -109,6 +112,7 @@ class Session:
         self.leaving = False  # whether DISCONNECT waits for the disk; further input is then ignored
         self.login = Login()
         self.client_id: str | None = None
+        self._login_timer: Timer | None = None  # until the login expires
         self.subscriptions: dict[bytes, Subscription] = {}
         # subscriptions by the part of their message ids before the "-", which names the queue
         self.by_queue: dict[bytes, list[AcknowledgedSubscription]] = {}
@@ -246,6 +250,19 @@ class Session:
 
     # ---- the end
 
+    def check_expiry(self) -> None:
+        """Close the connection with an ERROR if its login has expired, and check again until then."""
+        expires = self.login.expires
+        if expires is None or self.closed:
+            return
+        remaining = expires - self.broker.clock.refresh()
+        if remaining <= 0:
+            self.refuse(Refused(f"The login of user {self.login.user} has expired", status=401))
+            return
+        # the steady clock has exact timers; the wall clock may be set meanwhile
+        steady = self.steady
+        self._login_timer = steady.call_at(steady.now + min(remaining, EXPIRY_CHECK), self.check_expiry)
+
     def close(self, reason: str) -> None:
         """Send the written bytes, close the connection and call `lost`. ``reason`` is for the log."""
         if not self.closed:
@@ -262,6 +279,7 @@ class Session:
             return
         self._log_closed("DISCONNECT" if self.leaving else reason)
         self.closed = True
+        cancel(self._login_timer)
         self.discard_input()
         for transaction in self.transactions.values():
             transaction.cancel("the connection was closed before COMMIT")

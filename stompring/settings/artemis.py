@@ -28,6 +28,7 @@ from stompring.errors import ConfigurationError, Line
 
 from .document import Secret, Values, revealed
 from .model import (
+    AnyLogin,
     Guest,
     IgnoredSetting,
     LdapAuthentication,
@@ -578,7 +579,7 @@ class Logins(NamedTuple):
     guest: Guest | None = None
     warnings: tuple[str, ...] = ()
     certificate_users: Path | None = None
-    modules: tuple[LoginModule | LdapLogin, ...] = ()
+    modules: tuple[AnyLogin, ...] = ()
     ignored: tuple[IgnoredSetting, ...] = ()
 
 
@@ -630,7 +631,7 @@ def find_logins(directory: Path, resolve: Callable[[str], str] = str) -> Logins 
         )
     files: tuple[Path, Path] | None = None
     guest: Guest | None = None
-    modules: list[LoginModule | LdapLogin] = []
+    modules: list[AnyLogin] = []
     ignored: list[IgnoredSetting] = []
     for module in entries[domain]:
         if module.short_name == "PropertiesLoginModule" and files is None:

@@ -68,6 +68,7 @@ from .match import (
 from .model import (
     AddressConfiguration,
     AddressSettingEntry,
+    AnyLogin,
     BridgeConfiguration,
     BrokerConfiguration,
     Connector,
@@ -75,7 +76,6 @@ from .model import (
     FullPolicy,
     HttpAcceptor,
     IgnoredSetting,
-    LdapLogin,
     LoginModule,
     PermissionType,
     PluginConfiguration,
@@ -88,6 +88,7 @@ from .model import (
     RoutingType,
     SecuritySettingEntry,
     StompAcceptor,
+    TokenLogin,
     TransformerConfiguration,
     WildcardSyntax,
 )
@@ -1065,11 +1066,17 @@ class _CoreReader:
                 self._plain[name] = str(path)
         return logins.warnings
 
-    def _login_modules(self) -> Iterator[LoginModule | LdapLogin]:
+    def _login_modules(self) -> Iterator[AnyLogin]:
         """The elements of ``<login-modules>``."""
         for node in self._core.within("login-modules"):
             values = node.given()
-            if node.name != "ldap":
+            if node.name == "token":
+                if {"issuer", "audience", "keys"} <= values.keys():
+                    for each in ("keys", "trust_store_path"):
+                        if "://" not in values.get(each, "://"):
+                            values[each] = str(self._folder / values[each])
+                    yield TokenLogin(**values)
+            elif node.name != "ldap":
                 if self._is_new(f"<{node.name}>", node):
                     yield LoginModule(node.name, **values)
             elif "connection_url" in values:  # else a fault already

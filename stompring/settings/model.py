@@ -614,6 +614,57 @@ class LdapLogin:
 
 
 @frozen
+class TokenLogin:
+    """``<token>`` in ``<login-modules>``: logins by a token (JWT) of an identity provider, as the passcode."""
+
+    COLUMNS: ClassVar[Mapping[str, str]] = {"written_as": "attribute", "source": STOMPRING}
+
+    issuer: str = field(
+        metadata=row(
+            "name",
+            "Issuer of the tokens, as in their claim `iss`.",
+            written_as="attribute, required",
+            group="Tokens",
+        )
+    )
+    audience: str = field(
+        metadata=row(
+            "name",
+            "This broker, as in the claim `aud` of its tokens.",
+            written_as="attribute, required",
+        )
+    )
+    keys: str = field(
+        metadata=row(
+            "keySource",
+            "Public keys of the issuer (JWKS): a URL `https://…`, on this machine also `http://…`, or a file, whose "
+            "relative path starts at the directory of broker.xml. The broker reads them again after an unknown key, at "
+            "most every 10 s.",
+            written_as="attribute, required",
+        )
+    )
+    user_claim: str = option("sub", "name", "Claim that has the name of the user.")
+    roles_claim: str = option(
+        "roles",
+        "name",
+        "Claim that has the roles, a list or a text with blanks. Dots lead into objects: `realm_access.roles`.",
+    )
+    key_cache_time: int = option(3_600_000, "milliseconds", "Time after which the keys are read again.")
+    trust_store_path: str | None = option(
+        None, "name", "PEM file of the CAs that sign the certificate of the URL. None: the CAs of the system."
+    )
+    connection_timeout: int = option(5000, "positiveMilliseconds", "Maximum time to wait for the keys.")
+    max_logins: int = option(
+        4, "positiveCount", "Maximum number of tokens that are verified at a time; 100 more wait."
+    )
+    flag: LoginFlag = option(LoginFlag.SUFFICIENT, "loginFlag", _LOGIN_FLAG)
+
+
+#: The settings of a login module.
+AnyLogin = LoginModule | LdapLogin | TokenLogin
+
+
+@frozen
 class ResourceLimit:
     """One ``<resource-limit-setting>``: limits of the user with that exact name. -1: no limit."""
 
@@ -1576,7 +1627,7 @@ class BrokerConfiguration:
     warnings: tuple[str, ...] = ()  # settings that are valid and have no effect, with file and line
     ignored: tuple[IgnoredSetting, ...] = ()  # settings of Artemis without effect here
     guest: Guest | None = None  # guest of Artemis's login.config
-    login_modules: tuple[LoginModule | LdapLogin, ...] = section((), "login-modules")
+    login_modules: tuple[AnyLogin, ...] = section((), "login-modules")
     notified: frozenset[str] = (
         frozenset()
     )  # types that a plugin of Artemis enables: MESSAGE_DELIVERED, MESSAGE_EXPIRED

@@ -203,6 +203,21 @@ def ldap_urls(text: str) -> str:
     return text
 
 
+def key_source(text: str) -> str:
+    """The source of public keys: a URL or the path of a file. Raises `ValueError`."""
+    match = _URL.fullmatch(text)
+    if not text or match is None and "://" in text:
+        raise ValueError("must be https://host/path, or the path of a file")
+    if match is not None:
+        scheme, host = match[1].lower(), _split(match[2])[0]
+        if "@" in match[2] or scheme != "https" and not (scheme == "http" and is_loopback(host)):
+            raise ValueError(
+                "must be https://host/path, or http://127.0.0.1/path: keys must not be changed on their way"
+            )
+        _check_hosts(match[2])
+    return text
+
+
 def scheme_of(url: str) -> str:
     """The scheme, in small letters; empty without one."""
     before, mark, _ = url.partition("://")

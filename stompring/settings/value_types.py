@@ -36,7 +36,7 @@ from .model import (
     ThresholdUnit,
     TimeUnit,
 )
-from .network import ldap_urls, log_url, monitor_url
+from .network import key_source, ldap_urls, log_url, monitor_url
 
 Reader = Callable[[str], object]
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -372,6 +372,7 @@ VALUE_TYPES: Mapping[str, ValueType] = {
     "loginFlag": _choice(LoginFlag),
     "ldapAuthentication": _choice(LdapAuthentication),
     "ldapUrls": ValueType(ldap_urls, "URLs, with blanks"),
+    "keySource": ValueType(key_source, "a URL or a path"),
     "logUrl": ValueType(log_url, "a URL"),
     "monitorUrl": ValueType(monitor_url, "URLs, with commas"),
     "streamName": ValueType(

@@ -1,12 +1,15 @@
 """The shell of the console: navigation, keyboard, theme, search, login, a broker that goes away, hostile names."""
 
+import json
 import socket
 
 import pytest
+from joserfc.jwk import KeySet
 from playwright.sync_api import expect
 
 from ..broker_document import broker_xml, permitted
 from ..broker_process import BrokerProcess
+from ..end_to_end.test_logins import KEY, token
 from ..end_to_end.test_permissions import add
 from ..management import Management
 from .steps import alert, button, fill, gone, has, heading, link, make_queue, press, reads, shown, visible
@@ -250,7 +253,10 @@ PERMISSIONS = permitted(
 def secured(tmp_path_factory):
     """A broker with an administrator, a user who may only look, and one who may nothing."""
     config = tmp_path_factory.mktemp("secured") / "broker.xml"
-    config.write_text(broker_xml(secure=True, permissions=PERMISSIONS))
+    config.with_name("keys.json").write_text(json.dumps(KeySet([KEY]).as_dict()))
+    tokens = '<token issuer="https://issuer" audience="b" keys="keys.json" roles-claim="groups"/>'
+    core = f"<login-modules><properties/>{tokens}</login-modules>"
+    config.write_text(broker_xml(secure=True, permissions=PERMISSIONS, core=core))
     for user, role in (("ada", "admin"), ("vic", "viewer"), ("nil", "nothing")):
         add(config, user, role, password=f"{user}:pässword")
     with BrokerProcess(config) as broker:
@@ -263,7 +269,7 @@ def log_in(console, user, password=None):
     console.allow("status of 401")  # the browser reports that the first request needs a login
     fill(page, "User", user)
     fill(page, "Password", password or f"{user}:pässword")
-    press(page, "Log in")
+    press(page, "Log in", exact=True)
     return page
 
 
@@ -279,6 +285,22 @@ def test_login_leads_to_the_page_of_the_address_and_stays_in_memory(open_console
     assert "ssword" not in page.evaluate(stored) and page.evaluate("() => document.cookie") == ""
     console.open("#/queues")  # nothing remembers the login
     heading(page, "Log in to the broker")
+
+
+def test_login_by_token(open_console, secured, axe):
+    console = open_console(secured.http_port)
+    console.allow("status of 401")
+    page = console.go("#/queues")
+    press(page, "Log in with a token")
+    fill(page, "Token", token(60, sub="tara", groups=["viewer"], aud="c"))
+    press(page, "Log in", exact=True)
+    has(page.get_by_role("alert"), "the token is not accepted")
+    assert axe(console) == []
+    fill(page, "Token", token(60, sub="tara", groups=["viewer"]))
+    press(page, "Log in", exact=True)
+    heading(page, "Queues")
+    shown(page, "tara", exact=True)
+    gone(button(page, "Create a queue"))
 
 
 def test_logging_out(open_console, secured):

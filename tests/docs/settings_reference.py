@@ -58,6 +58,7 @@ OTHERS: dict[type, tuple[str, ...]] = {
     model.ReplicatedLogSettings: ("attribute", *REST),
     model.LoginModule: ("attribute", *REST),
     model.LdapLogin: ("attribute", *REST),
+    model.TokenLogin: ("attribute", *REST),
     model.ResourceLimit: ("name", "default", "values", "meaning", "source"),
 }
 

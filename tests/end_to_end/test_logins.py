@@ -1,9 +1,12 @@
 """Logins with the company's accounts, over sockets: a directory, and the order of login modules."""
 
 import json
+import time
 from contextlib import closing
 
 import pytest
+from joserfc.jwk import ECKey, KeySet
+from joserfc.jwt import encode
 
 from ..broker_process import BrokerProcess
 from ..slapd import ADMIN, GROUPS, PEOPLE, SECRET, Slapd
@@ -85,7 +88,7 @@ def test_login_config_of_artemis_starts_unchanged_and_a_directory_that_is_down_e
             client.connect({"login": "ada", "passcode": "lovelace"})
             client.subscribe("a")
             http = broker.management(("ada", "lovelace"))
-            assert http.get("whoami")["roles"] == ["clerks"]
+            assert json.loads(http.exchange("GET", "/api/v1/whoami")[1])["roles"] == ["clerks"]
             with closing(broker.client()) as other:
                 other.connect({"login": "grace", "passcode": "hopper"})
                 other.send("SEND", {"destination": "a"})
@@ -97,7 +100,49 @@ def test_login_config_of_artemis_starts_unchanged_and_a_directory_that_is_down_e
             answer, body = http.exchange("GET", "/health/ready")
             assert answer.status == 200 and slapd.url in json.loads(body)["loginFault"]
             slapd.start()
-            assert refusal(broker, login="ada", passcode="lovelace") is None
+            assert invalid in refusal(broker, login="ada", passcode="hopper")
             assert json.loads(http.exchange("GET", "/health/ready")[1])["loginFault"] is None
         log = "\n".join(broker.log)
         assert SECRET not in log and "lovelace" not in log
+
+
+KEY = ECKey.generate_key("P-256", {"kid": "k"})
+
+
+def token(seconds, **claims):
+    """A token that ends after some seconds."""
+    known = {"iss": "https://issuer", "aud": "b", "exp": time.time() + seconds, "groups": "clerks"}
+    return encode({"alg": "ES256", "kid": "k"}, {**known, **claims}, KEY)
+
+
+def test_a_token_is_a_login_until_it_ends(tmp_path, slapd):
+    (tmp_path / "keys.json").write_text(json.dumps(KeySet([KEY]).as_dict()))
+    directory = f'''<ldap connection-url="{slapd.url}" connection-username="{ADMIN}" connection-password="{SECRET}"
+      user-base="{PEOPLE}" user-search-matching="(uid={{0}})" role-base="{GROUPS}" role-name="cn"
+      role-search-matching="(member={{0}})"'''
+    modules = f"""<login-modules>{directory} authenticate-user="false"/>{directory}/>
+      <token issuer="https://issuer" audience="b" keys="keys.json" user-claim="name" roles-claim="groups"/>
+    </login-modules>"""
+    with BrokerProcess(written(tmp_path, modules)) as broker:
+        short = token(3, name="ada")
+        with closing(broker.client()) as client:
+            client.connect({"passcode": short})
+            client.subscribe("a")
+            client.put("a", "before")
+            client.message("before")
+            client.error("The login of user ada has expired")
+            client.closed()
+        assert "the token is not accepted: it has expired" in refusal(broker, passcode=short)
+        assert "not accepted: " in refusal(broker, login="ada", passcode=token(60, name="ada", aud="c"))
+        assert "login and passcode are required" in refusal(broker, passcode="no token")
+        assert refusal(broker, login="ada", passcode="lovelace") is None
+        http = broker.management()
+        for scheme, status in (("Bearer", 200), ("bearer", 200), ("Basic", 401)):
+            answer, body = http.exchange(
+                "GET", "/api/v1/whoami", Authorization=f"{scheme} {token(60, name='grace')}"
+            )
+            assert answer.status == status
+            if status == 200:
+                assert json.loads(body)["user"] == "grace"
+                assert json.loads(body)["roles"] == ["admins", "clerks"], "the directory adds one"
+        assert short not in "\n".join(broker.log)

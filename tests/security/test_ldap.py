@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from stompring.errors import Refused
-from stompring.security.ldap import Directory
 from stompring.settings.document import Secret
 from stompring.settings.model import LdapAuthentication, LdapLogin
 
+from ..login_sources import source_of
 from ..slapd import ADMIN, BASE, GROUPS, PEOPLE, SECRET, Slapd
 
 
@@ -58,7 +58,7 @@ CLERK = {"clerks"}
     ],
 )
 def test_options_of_the_searches(settings, changes, expected):
-    found = Directory(replace(settings, **changes)).verify("ada", "lovelace")
+    found = source_of(replace(settings, **changes)).verify("ada", "lovelace")
     assert expected == (found and found.roles)
 
 
@@ -66,12 +66,12 @@ def test_base_in_the_url_and_a_server_that_is_down(settings, slapd):
     url = f"ldap://127.0.0.1:9/ {slapd.url}/"
     short = replace(settings, user_base="ou=people", role_base="ou=groups", connection_url=url)
     for base in ("", BASE):
-        directory = Directory(replace(short, connection_url=url.replace("/ ", f"/{base} ") + base))
+        directory = source_of(replace(short, connection_url=url.replace("/ ", f"/{base} ") + base))
         assert (directory.verify("ada", "lovelace") is not None) is bool(base) if base else True
 
 
 def test_the_login_may_be_the_dn(settings):
-    directory = Directory(replace(settings, user_search_matching=None))
+    directory = source_of(replace(settings, user_search_matching=None))
     found = directory.verify(f"uid=ada,{PEOPLE}", "lovelace")
     assert found is not None and found.roles == CLERK
     for login in (f"uid=ada,{PEOPLE}", "ada", "=", f"uid=no,{PEOPLE}"):
@@ -102,7 +102,7 @@ def test_the_login_may_be_the_dn(settings):
     ],
 )
 def test_logins_right_and_hostile(settings, login, password, user):
-    found = Directory(settings).verify(login, password)
+    found = source_of(settings).verify(login, password)
     assert user == (found and found.user)
 
 
@@ -110,27 +110,27 @@ def test_an_empty_password_never_reaches_the_directory(settings, slapd):
     """A directory takes it as an anonymous bind, which succeeds."""
     slapd.freeze()
     try:
-        assert Directory(settings).verify("ada", "") is None
+        assert source_of(settings).verify("ada", "") is None
     finally:
         slapd.freeze(still=False)
 
 
 def test_referrals_are_not_followed(settings):
-    found = Directory(replace(settings, user_base=f"ou=far,ou=elsewhere,{BASE}"))
+    found = source_of(replace(settings, user_base=f"ou=far,ou=elsewhere,{BASE}"))
     with pytest.raises(Refused, match="referral"):
         found.verify("ada", "lovelace")
     whole = replace(settings, user_base=BASE, user_search_subtree=True)
-    assert Directory(whole).verify("ada", "lovelace")
+    assert source_of(whole).verify("ada", "lovelace")
 
 
 def test_roles_of_a_user_whom_another_module_logged_in(settings):
-    directory = Directory(settings)
+    directory = source_of(settings)
     assert directory.known("grace").roles == {"admins"}
     assert directory.known("nobody").roles == frozenset()
 
 
 def test_a_directory_that_is_down_or_silent_is_a_fault_with_its_reason(settings, slapd, caplog):
-    directory = Directory(replace(settings, read_timeout=1000, connection_timeout=1000))
+    directory = source_of(replace(settings, read_timeout=1000, connection_timeout=1000))
     assert directory.fault is None
     for fail, back in ((slapd.stop, slapd.start), (slapd.freeze, lambda: slapd.freeze(still=False))):
         fail()
@@ -140,7 +140,7 @@ def test_a_directory_that_is_down_or_silent_is_a_fault_with_its_reason(settings,
             assert caught.value.status == 500 and directory.fault in str(caught.value)
         back()
         assert directory.verify("ada", "lovelace") and directory.fault is None
-    wrong = Directory(replace(settings, connection_password=Secret("not-this-one")))
+    wrong = source_of(replace(settings, connection_password=Secret("not-this-one")))
     with pytest.raises(Refused, match="refuses the broker's own login with invalidCredentials"):
         wrong.verify("ada", "lovelace")
     assert len(caplog.records) == 3, "the same fault is logged once"
@@ -158,7 +158,7 @@ def test_tls_verifies_the_directory(settings, slapd, how, tmp_path):
         url = f"{scheme}://{host}:{port}"
         path = None if authority is None else str(authority)
         chosen = replace(settings, connection_url=url, trust_store_path=path, **changes)
-        return Directory(chosen).verify("ada", "lovelace")
+        return source_of(chosen).verify("ada", "lovelace")
 
     assert login("127.0.0.1", slapd.authority.file) and login("localhost", slapd.authority.file)
     for host, authority in (("127.0.0.1", None), ("127.0.0.2", slapd.authority.file)):

@@ -13,7 +13,14 @@ from stompring.security.access import FREE_FAILURES, MAX_DELAYED
 from stompring.server.service import BrokerService
 from stompring.session.connect import Credentials, Login
 from stompring.session.destination import ALLOW_ALL as FREE_PERMIT
-from stompring.settings.model import BrokerConfiguration, Guest, PermissionType, SecuritySettingEntry
+from stompring.settings.model import (
+    BrokerConfiguration,
+    Guest,
+    LoginFlag,
+    LoginModule,
+    PermissionType,
+    SecuritySettingEntry,
+)
 
 from ..security.hashers import QUICK
 
@@ -256,6 +263,47 @@ def test_one_that_nobody_has_is_none(ask):
 
 def test_a_passcode_without_a_login_beside_it(ask):
     assert ask(None, "x", "CN=me") == (None, REQUIRED)
+
+
+# ---- the order of login modules
+
+REQUIRED_FLAG, REQUISITE, SUFFICIENT, OPTIONAL = LoginFlag
+
+
+@pytest.mark.parametrize(
+    ("flags", "both", "certificate", "password", "checked"),
+    [
+        # flags of certificate and properties; whether a client may log in with both, with one, with the other
+        ((REQUIRED_FLAG, REQUIRED_FLAG), True, False, False, 2),
+        ((REQUISITE, REQUIRED_FLAG), True, False, False, 1),
+        ((REQUIRED_FLAG, SUFFICIENT), True, True, False, 2),
+        ((REQUISITE, OPTIONAL), True, True, False, 1),
+        ((SUFFICIENT, REQUIRED_FLAG), True, True, True, 2),
+        ((SUFFICIENT, SUFFICIENT), True, True, True, 2),
+        ((OPTIONAL, REQUIRED_FLAG), True, False, True, 2),
+        ((OPTIONAL, OPTIONAL), True, True, True, 2),
+    ],
+)
+def test_flags_are_those_of_jaas(
+    security, configuration, ask, hasher, flags, both, certificate, password, checked
+):
+    modules = tuple(map(LoginModule, ("certificate", "properties"), flags))
+    security.use(replace(configuration, login_modules=modules))
+    assert (ask("me", "pass:wörd", "CN=me")[0] is not None) is both
+    assert (ask("me", None, "CN=me")[0] is not None) is certificate
+    before = len(hasher.checked)
+    security.use(replace(configuration, login_modules=modules))
+    assert (ask("me", "pass:wörd")[0] is not None) is password
+    assert len(hasher.checked) - before == checked - 1
+    assert ask("me", "no", "CN=me")[0] is None or SUFFICIENT in flags or OPTIONAL in flags
+
+
+def test_a_password_module_before_the_certificate_counts_first(security, configuration, ask):
+    modules = (LoginModule("properties", REQUISITE), LoginModule("certificate", REQUIRED_FLAG))
+    security.use(replace(configuration, login_modules=modules))
+    assert ask("me", "no", "CN=me") == (None, INVALID)
+    assert ask("me", "pass:wörd", "CN=me") == (Login("me"), "")
+    assert ask("me", "pass:wörd") == (None, INVALID)
 
 
 # ---- the throttle

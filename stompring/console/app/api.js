@@ -125,6 +125,7 @@ export function requestHeaders() {
 /** User and password for a STOMP connection of this page; null without a login. */
 export function stompLogin() {
   if (!login) return null;
+  if (login.authorization.startsWith("Bearer ")) return { login: "", passcode: login.authorization.slice("Bearer ".length) };
   const bytes = Uint8Array.from(atob(login.authorization.slice("Basic ".length)), (char) => char.charCodeAt(0));
   const text = new TextDecoder().decode(bytes);
   return { login: login.user, passcode: text.slice(login.user.length + 1) };
@@ -290,12 +291,12 @@ async function whoami() {
 
 /**
  * Logs in. Throws `ApiError` if the broker refuses.
- * @param {string} user
- * @param {string} password
+ * @param {string} user empty for a login by token
+ * @param {string} password or the token
  */
 export async function logIn(user, password) {
   const bytes = new TextEncoder().encode(`${user}:${password}`);
-  login = { user, authorization: `Basic ${btoa(String.fromCharCode(...bytes))}` };
+  login = { user, authorization: user ? `Basic ${btoa(String.fromCharCode(...bytes))}` : `Bearer ${password.trim()}` };
   try {
     const known = await whoami();
     session.set({ state: "ready", whoami: known, message: "" });

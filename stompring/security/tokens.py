@@ -1,0 +1,166 @@
+"""Logins by a token of OpenID Connect or OAuth 2: a JWT (RFC 7519) that an identity provider signs.
+
+Only signatures with public keys are accepted: a token without a signature, or one that is signed with a public key as
+the secret of an HMAC, is refused. All calls may fetch keys and block for some seconds: call them in a thread.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+from stompring.errors import ConfigurationError, Refused
+from stompring.settings.model import TokenLogin
+
+from .access import Identity, LoginSource
+
+if TYPE_CHECKING:
+    from joserfc.jwk import KeySet
+
+ALGORITHMS = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA", "Ed25519", "Ed448"),
+)
+
+#: Minimum seconds between two attempts to read the keys.
+MIN_INTERVAL = 10.0
+#: Seconds by which the clock of the identity provider may be ahead.
+LEEWAY = 30
+MAX_KEY_BYTES = 256 * 1024
+MAX_TOKEN, MAX_USER = 16 * 1024, 200
+
+_TOKEN = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+
+
+def is_token(passcode: str) -> bool:
+    """Return whether a passcode has the form of a signed JWT."""
+    return len(passcode) <= MAX_TOKEN and _TOKEN.fullmatch(passcode) is not None
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Refuses redirects: the URL of the keys is the one in the settings."""
+
+    def redirect_request(self, *arguments: Any) -> None:
+        return None
+
+
+class Tokens(LoginSource):
+    """The tokens of one issuer. ``now`` returns steady seconds, ``wall`` epoch seconds."""
+
+    def __init__(
+        self,
+        settings: TokenLogin,
+        now: Callable[[], float],
+        wall: Callable[[], float] = time.time,
+        file: str | None = None,
+    ) -> None:
+        """Raises `ConfigurationError`, about ``file``, if joserfc is not installed or the CAs cannot be read."""
+        if find_spec("joserfc") is None:
+            raise ConfigurationError(
+                "logins by token need the package joserfc: pip install 'stompring[oidc]'", file
+            )
+        super().__init__(f"keys of {settings.issuer}")
+        self._settings, self._now, self._wall = settings, now, wall
+        try:
+            context = ssl.create_default_context(cafile=settings.trust_store_path)
+        except OSError as error:
+            raise ConfigurationError(f"{settings.trust_store_path}: {error}", file) from None
+        self._opener = build_opener(_NoRedirect, HTTPSHandler(context=context))
+        self._lock = threading.Lock()  # one thread reads the keys
+        self._keys: KeySet | None = None
+        self._attempted = self._read = -math.inf
+
+    def verify(self, _: str, token: str) -> Identity:
+        """Return the user of a token. Raises `Refused`, of status 500 if the keys cannot be read."""
+        from joserfc.errors import ExpiredTokenError, InvalidKeyIdError, JoseError
+        from joserfc.jwt import JWTClaimsRegistry, decode
+
+        settings = self._settings
+        claims = JWTClaimsRegistry(
+            now=lambda: int(self._wall()),
+            leeway=LEEWAY,
+            iss={"essential": True, "value": settings.issuer},
+            aud={"essential": True, "value": settings.audience},
+            exp={"essential": True},
+        )
+        try:
+            try:
+                found = decode(token, self._known_keys(), ALGORITHMS).claims
+            except InvalidKeyIdError:
+                found = decode(token, self._known_keys(again=True), ALGORITHMS).claims
+            claims.validate(found)
+            expires = float(found["exp"])
+            user = found.get(settings.user_claim)
+            if not math.isfinite(expires):
+                raise ValueError("exp is not a time")
+            if not isinstance(user, str) or not 0 < len(user) <= MAX_USER or not user.isprintable():
+                raise ValueError(f"claim {settings.user_claim} is not the name of a user")
+        except ExpiredTokenError:
+            raise _refused("it has expired") from None
+        except (JoseError, ValueError, OverflowError, RecursionError) as error:
+            raise _refused(str(error)) from None
+        return Identity(user, _roles(found, settings.roles_claim), expires)
+
+    # ---- keys
+
+    def _known_keys(self, again: bool = False) -> KeySet:
+        """Return the keys, read again if they are too old or ``again`` is True, but not more often than allowed."""
+        with self._lock:
+            now = self._now()
+            old = again or now - self._read >= self._settings.key_cache_time / 1000
+            if old and now - self._attempted >= MIN_INTERVAL:
+                self._attempted = now
+                try:
+                    self._keys, self._read = self._fetch(), now
+                    self.report(None)
+                except (OSError, ValueError) as error:
+                    self.report(f"{self._settings.keys}: {error}")
+            if self._keys is None:
+                raise self.refused()
+            return self._keys
+
+    def _fetch(self) -> KeySet:
+        from joserfc.errors import JoseError
+        from joserfc.jwk import KeySet
+
+        settings = self._settings
+        if "://" in settings.keys:
+            request = Request(settings.keys, headers={"Accept": "application/json"})  # noqa: S310  # nosec B310
+            with self._opener.open(request, timeout=settings.connection_timeout / 1000) as response:
+                data = response.read(MAX_KEY_BYTES + 1)
+        else:
+            with Path(settings.keys).open("rb") as file:
+                data = file.read(MAX_KEY_BYTES + 1)
+        if len(data) > MAX_KEY_BYTES:
+            raise ValueError(f"longer than {MAX_KEY_BYTES} bytes")
+        try:
+            return KeySet.import_key_set(json.loads(data))
+        except (JoseError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a set of keys (JWKS): {error}") from None
+
+
+def _roles(claims: dict[str, Any], name: str) -> frozenset[str]:
+    """Return the roles in a claim: a list, or a text with blanks. Dots in the name lead into objects."""
+    value: Any = claims.get(name)
+    if value is None:
+        value = claims
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+    if isinstance(value, str):
+        value = value.split()
+    return (
+        frozenset(each for each in value if isinstance(each, str)) if isinstance(value, list) else frozenset()
+    )
+
+
+def _refused(reason: str) -> Refused:
+    return Refused(f"Security Error occurred: the token is not accepted: {reason}", status=401)
