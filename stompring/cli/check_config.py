@@ -23,7 +23,7 @@ from stompring.settings.broker_xml import FILES, read_broker_xml
 from stompring.settings.document import Faults
 from stompring.settings.machine import data_directory
 from stompring.settings.match import SettingsRepository
-from stompring.settings.model import BrokerConfiguration, HttpAcceptor, LdapLogin, StompAcceptor, TokenLogin
+from stompring.settings.model import BrokerConfiguration, HttpAcceptor, LoginModule, StompAcceptor, TokenLogin
 from stompring.settings.network import POSTGRESQL, scheme_of
 from stompring.store.datadir import IDENTITY, LOCK, VERSION, check_version, is_locked, read_identity
 from stompring.store.files import Files
@@ -155,8 +155,7 @@ def read_security_files(configuration: BrokerConfiguration) -> None:
     # imported here because users import argon2
     from stompring.security.accounts import Roles, Users, check_users_file
     from stompring.security.certificates import CertificateUsers
-    from stompring.security.ldap import Directory
-    from stompring.security.tokens import Tokens
+    from stompring.security.sources import open_source
 
     users, roles = configuration.users_file, configuration.roles_file
     assert users is not None and roles is not None
@@ -166,10 +165,8 @@ def read_security_files(configuration: BrokerConfiguration) -> None:
     if configuration.certificate_users_file is not None:
         CertificateUsers(configuration.certificate_users_file)
     for module in configuration.login_modules:
-        if isinstance(module, LdapLogin):
-            Directory(module, configuration.file)
-        elif isinstance(module, TokenLogin):
-            Tokens(module, time.monotonic, file=configuration.file)
+        if not isinstance(module, LoginModule):
+            open_source(module, time.monotonic, time.time, configuration.file)
 
 
 def check_replicated_log(configuration: BrokerConfiguration) -> None:
@@ -338,12 +335,11 @@ def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iter
     if not acceptors(configuration):
         yield "no acceptor"
     users = configuration.users_file if configuration.security_enabled else None
-    yield f"security {'off' if users is None else f'on, users in {users}'}"
+    yield f"security {'off' if users is None else f'on, users in {users}' if configuration.uses_users_file else 'on'}"
     for module in configuration.login_modules if users else ():
-        if isinstance(module, LdapLogin):
-            yield f"logins by LDAP at {module.connection_url} ({module.flag.lower()})"
-        elif isinstance(module, TokenLogin):
-            yield f"logins by tokens of {module.issuer} ({module.flag.lower()})"
+        if not isinstance(module, LoginModule):
+            name = module.issuer if isinstance(module, TokenLogin) else module.connection_url
+            yield f"logins by {name} ({module.flag.lower()})"
     if configuration.security_enabled:
         yield f"permissions: {_permissions(configuration)}"
     yield _data(configuration, data)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import re
 import secrets
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -41,7 +42,12 @@ from stompring.settings.match import (
     overlaps,
     owner_of,
 )
-from stompring.settings.model import BrokerConfiguration, PermissionType, SecuritySettingEntry, WildcardSyntax
+from stompring.settings.model import (
+    BrokerConfiguration,
+    PermissionType,
+    SecuritySettingEntry,
+    WildcardSyntax,
+)
 from stompring.settings.network import source_network
 
 from .accounts import NO_ROLES, Roles
@@ -350,13 +356,32 @@ class FairQueue(Generic[Item]):
             del self._by_host[host]
 
 
+_TOKEN = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+MAX_TOKEN = 16 * 1024
+
+
+def is_token(passcode: str) -> bool:
+    """Return whether a passcode has the form of a signed JWT."""
+    return len(passcode) <= MAX_TOKEN and _TOKEN.fullmatch(passcode) is not None
+
+
 class LoginSource:
     """A server that checks logins. ``fault`` is the reason why the last check failed, None if it did not."""
 
     fault: str | None = None
+    cache_time = 10_000  # milliseconds for which a login is not checked again
+    takes_tokens = False
+    authenticates = True  # False: it only adds roles
 
     def __init__(self, name: str) -> None:
         self._name = name
+
+    def check(self, name: str, password: str) -> Identity | None:
+        """Return the user of a login, None for a wrong one. The call blocks: use a thread.
+
+        Raises `Refused`, of status 500 because of a fault.
+        """
+        raise NotImplementedError
 
     def report(self, reason: str | None) -> None:
         """Set the fault, or None if the server has answered. Each change is logged."""

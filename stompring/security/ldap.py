@@ -10,27 +10,24 @@ from __future__ import annotations
 import logging
 import re
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
+import ldap3
 from cryptography.hazmat.primitives.serialization import Encoding
+from ldap3.core.exceptions import LDAPException
+from ldap3.protocol.sasl.sasl import validate_simple_password
+from ldap3.utils.conv import escape_filter_chars
+from ldap3.utils.dn import parse_dn
 
-from stompring.errors import ConfigurationError
 from stompring.settings.document import revealed
 from stompring.settings.model import LdapAuthentication, LdapLogin
 
 from .access import Identity, LoginSource
-from .certificates import CertificateError, read_certificates
-
-if TYPE_CHECKING:
-    from ldap3 import Connection, Tls
+from .certificates import read_certificates
 
 log = logging.getLogger(__name__)
-
-Answer = TypeVar("Answer")
 
 #: Result codes of LDAP (RFC 4511).
 SUCCESS, SIZE_LIMIT_EXCEEDED = 0, 4
@@ -49,75 +46,52 @@ _ESCAPED = re.compile(r"\\([0-9A-Fa-f]{2})|\\(.)")
 class Directory(LoginSource):
     """One directory."""
 
-    def __init__(self, settings: LdapLogin, file: str | None = None) -> None:
-        """Raises `ConfigurationError`, about ``file``, if ldap3 is not installed or a CA cannot be read."""
-        if find_spec("ldap3") is None:
-            raise ConfigurationError(
-                "logins by LDAP need the package ldap3: pip install 'stompring[ldap]'", file
-            )
+    def __init__(self, settings: LdapLogin) -> None:
+        """Raises `CertificateError` if a CA cannot be read."""
         super().__init__(f"directory {settings.connection_url}")
         self._settings = settings
         self._urls = [urlsplit(url) for url in settings.connection_url.split()]
         self._suffix = unquote(self._urls[0].path.strip("/"))
-        self._authorities: str | None = None
-        if settings.trust_store_path is not None:
-            try:
-                found = read_certificates(settings.trust_store_path)
-            except CertificateError as error:
-                raise ConfigurationError(str(error), file) from None
-            self._authorities = "".join(each.public_bytes(Encoding.PEM).decode() for each in found)
+        path = settings.trust_store_path
+        found = [] if path is None else read_certificates(path)
+        self._authorities = "".join(each.public_bytes(Encoding.PEM).decode() for each in found) or None
+        self.cache_time, self.authenticates = settings.cache_time, settings.authenticate_user
 
-    def verify(self, login: str, password: str) -> Identity | None:
-        """Return the user with this login and password, None if one is wrong.
-
-        Raises `Refused` with status 500 if the directory cannot answer.
-        """
-        from ldap3.core.exceptions import LDAPException
-        from ldap3.protocol.sasl.sasl import validate_simple_password
-
+    def check(self, name: str, password: str) -> Identity | None:
+        if not self.authenticates:
+            found = self._ask(name, None)
+            return found and found._replace(user=name)
         try:
             validate_simple_password(password)
-            login.encode()
+            name.encode()
         except (LDAPException, ValueError):
             return None  # empty, or with characters that no password can have
-        return self._ask(self._verified, login, password) if login else None
+        return self._ask(name, password) if name else None
 
-    def known(self, login: str, _: str = "") -> Identity:
-        """Return a user with the roles in the directory, none for an unknown user. Raises as `verify` does."""
-        return Identity(login, self._ask(self._roles, login))
-
-    def _verified(self, connection: Connection, login: str, password: str) -> Identity | None:
+    def _identity(self, connection: ldap3.Connection, login: str, password: str | None) -> Identity | None:
         found = self._user(connection, login)
         if found is None:
-            return None
+            return None if password else Identity(login, frozenset())
         dn, user, roles = found
-        own = self._connection(connection.server, dn, password)
-        try:
-            if not own.bind():
-                if own.result["result"] in REFUSING:
-                    return None
-                raise _error("refuses the login of a user", own)
-        finally:
-            _close(own)
+        if password:
+            own = self._connection(connection.server, dn, password)
+            try:
+                if not own.bind():
+                    if own.result["result"] in REFUSING:
+                        return None
+                    raise _error("refuses the login of a user", own)
+            finally:
+                _close(own)
         return Identity(user, roles | self._searched_roles(connection, dn, user))
-
-    def _roles(self, connection: Connection, login: str) -> frozenset[str]:
-        found = self._user(connection, login)
-        if found is None:
-            return frozenset()
-        dn, user, roles = found
-        return roles | self._searched_roles(connection, dn, user)
 
     # ---- connections
 
-    def _ask(self, question: Callable[..., Answer], *arguments: str) -> Answer:
-        """Ask with the broker's own login, and set `fault`."""
-        from ldap3.core.exceptions import LDAPException
-
+    def _ask(self, login: str, password: str | None) -> Identity | None:
+        """Search with the broker's own login, and set `fault`. Without a password the user only gets roles."""
         try:
             connection = self._connected()
             try:
-                answer = question(connection, *arguments)
+                answer = self._identity(connection, login, password)
             finally:
                 _close(connection)
         except (LDAPException, OSError) as error:
@@ -126,11 +100,8 @@ class Directory(LoginSource):
         self.report(None)
         return answer
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> ldap3.Connection:
         """Return a connection with the broker's own login, to the first server that answers."""
-        from ldap3 import NONE, Server
-        from ldap3.core.exceptions import LDAPException
-
         settings = self._settings
         user, password = settings.connection_username, settings.connection_password
         anonymous = settings.authentication is LdapAuthentication.NONE or password is None
@@ -138,13 +109,13 @@ class Directory(LoginSource):
         for index, url in enumerate(self._urls):
             secure = tls or url.scheme.lower() == "ldaps"
             host = url.hostname or ""
-            server = Server(
+            server = ldap3.Server(
                 host,
                 url.port or (636 if secure else 389),
                 use_ssl=secure,
-                get_info=NONE,
+                get_info=ldap3.NONE,
                 connect_timeout=settings.connection_timeout / 1000,
-                tls=self._tls(host),
+                tls=ldap3.Tls(validate=ssl.CERT_REQUIRED, ca_certs_data=self._authorities, sni=host),
             )
             try:
                 connection = self._connection(
@@ -159,20 +130,13 @@ class Directory(LoginSource):
                     raise
         raise AssertionError("a directory has a URL")
 
-    def _tls(self, host: str) -> Tls:
-        from ldap3 import Tls
-
-        return Tls(validate=ssl.CERT_REQUIRED, ca_certs_data=self._authorities, sni=host)
-
-    def _connection(self, server: Any, user: str | None, password: str | None) -> Connection:
+    def _connection(self, server: ldap3.Server, user: str | None, password: str | None) -> ldap3.Connection:
         """Return a connection without its login. It is encrypted before anything is sent, if TLS is requested."""
-        from ldap3 import ANONYMOUS, SIMPLE, Connection
-
-        connection = Connection(
+        connection = ldap3.Connection(
             server,
             user,
             password,
-            authentication=ANONYMOUS if user is None else SIMPLE,
+            authentication=ldap3.ANONYMOUS if user is None else ldap3.SIMPLE,
             auto_referrals=False,
             check_names=False,
             receive_timeout=-(-self._settings.read_timeout // 1000),
@@ -188,7 +152,7 @@ class Directory(LoginSource):
 
     # ---- searches
 
-    def _user(self, connection: Connection, login: str) -> tuple[str, str, frozenset[str]] | None:
+    def _user(self, connection: ldap3.Connection, login: str) -> tuple[str, str, frozenset[str]] | None:
         """Return DN, name and roles in the entry of a user. None for an unknown login, or one of several users.
 
         The name is the value in the entry that the login matches: a directory ignores case and some characters.
@@ -219,8 +183,6 @@ class Directory(LoginSource):
 
     def _role_names(self, dn: str) -> Iterator[str]:
         """Return the name of the role in a value of ``user_role_name``."""
-        from ldap3.utils.dn import parse_dn
-
         name = self._settings.role_name
         if name is None:
             yield dn
@@ -229,7 +191,7 @@ class Directory(LoginSource):
             if kind.lower() == name.lower():
                 yield _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], value)
 
-    def _searched_roles(self, connection: Connection, dn: str, user: str) -> frozenset[str]:
+    def _searched_roles(self, connection: ldap3.Connection, dn: str, user: str) -> frozenset[str]:
         settings = self._settings
         roles: dict[str, str] = {}  # by DN
         attributes = [] if settings.role_name is None else [settings.role_name]
@@ -256,7 +218,7 @@ class Directory(LoginSource):
 
     def _search(
         self,
-        connection: Connection,
+        connection: ldap3.Connection,
         base: str,
         matching: str,
         subtree: bool,
@@ -264,16 +226,14 @@ class Directory(LoginSource):
         *values: str,
     ) -> Iterator[tuple[str, dict[str, list[str]]]]:
         """Return DN and attributes of the entries that match a filter with escaped values."""
-        from ldap3 import LEVEL, NO_ATTRIBUTES, SUBTREE
-        from ldap3.utils.conv import escape_filter_chars
 
         connection.search(
             ",".join(filter(None, (base, self._suffix))),
             _PLACEHOLDER.sub(
                 lambda found: escape_filter_chars(values[int(found[1])]) if found[1] else "'", matching
             ),
-            SUBTREE if subtree else LEVEL,
-            attributes=attributes or [NO_ATTRIBUTES],
+            ldap3.SUBTREE if subtree else ldap3.LEVEL,
+            attributes=attributes or [ldap3.NO_ATTRIBUTES],
             size_limit=MAX_ROLES,
             time_limit=-(-self._settings.read_timeout // 1000),
         )
@@ -290,13 +250,11 @@ class Directory(LoginSource):
                 )
 
 
-def _error(what: str, connection: Connection) -> OSError:
+def _error(what: str, connection: ldap3.Connection) -> OSError:
     result = connection.result
     return OSError(f"it {what} with {result['description']} {result['message']}".strip())
 
 
-def _close(connection: Connection) -> None:
-    from ldap3.core.exceptions import LDAPException
-
+def _close(connection: ldap3.Connection) -> None:
     with suppress(LDAPException, OSError):
         connection.unbind()

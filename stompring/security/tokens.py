@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import ssl
 import threading
-import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+from typing import Any
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
 
-from stompring.errors import ConfigurationError, Refused
+from joserfc.errors import ExpiredTokenError, InvalidKeyIdError, JoseError
+from joserfc.jwk import KeySet
+from joserfc.jwt import JWTClaimsRegistry, decode
+
+from stompring.errors import Refused
 from stompring.settings.model import TokenLogin
 
 from .access import Identity, LoginSource
-
-if TYPE_CHECKING:
-    from joserfc.jwk import KeySet
 
 ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -36,14 +34,7 @@ MIN_INTERVAL = 10.0
 #: Seconds by which the clock of the identity provider may be ahead.
 LEEWAY = 30
 MAX_KEY_BYTES = 256 * 1024
-MAX_TOKEN, MAX_USER = 16 * 1024, 200
-
-_TOKEN = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
-
-
-def is_token(passcode: str) -> bool:
-    """Return whether a passcode has the form of a signed JWT."""
-    return len(passcode) <= MAX_TOKEN and _TOKEN.fullmatch(passcode) is not None
+MAX_USER = 200
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -56,33 +47,19 @@ class _NoRedirect(HTTPRedirectHandler):
 class Tokens(LoginSource):
     """The tokens of one issuer. ``now`` returns steady seconds, ``wall`` epoch seconds."""
 
-    def __init__(
-        self,
-        settings: TokenLogin,
-        now: Callable[[], float],
-        wall: Callable[[], float] = time.time,
-        file: str | None = None,
-    ) -> None:
-        """Raises `ConfigurationError`, about ``file``, if joserfc is not installed or the CAs cannot be read."""
-        if find_spec("joserfc") is None:
-            raise ConfigurationError(
-                "logins by token need the package joserfc: pip install 'stompring[oidc]'", file
-            )
+    takes_tokens = True
+
+    def __init__(self, settings: TokenLogin, now: Callable[[], float], wall: Callable[[], float]) -> None:
+        """Raises OSError if the CAs cannot be read."""
         super().__init__(f"keys of {settings.issuer}")
         self._settings, self._now, self._wall = settings, now, wall
-        try:
-            context = ssl.create_default_context(cafile=settings.trust_store_path)
-        except OSError as error:
-            raise ConfigurationError(f"{settings.trust_store_path}: {error}", file) from None
+        context = ssl.create_default_context(cafile=settings.trust_store_path)
         self._opener = build_opener(_NoRedirect, HTTPSHandler(context=context))
         self._lock = threading.Lock()  # one thread reads the keys
         self._keys: KeySet | None = None
         self._attempted = self._read = -math.inf
 
-    def verify(self, _: str, token: str) -> Identity:
-        """Return the user of a token. Raises `Refused`, of status 500 if the keys cannot be read."""
-        from joserfc.errors import ExpiredTokenError, InvalidKeyIdError, JoseError
-        from joserfc.jwt import JWTClaimsRegistry, decode
+    def check(self, name: str, password: str) -> Identity:
 
         settings = self._settings
         claims = JWTClaimsRegistry(
@@ -94,9 +71,9 @@ class Tokens(LoginSource):
         )
         try:
             try:
-                found = decode(token, self._known_keys(), ALGORITHMS).claims
+                found = decode(password, self._known_keys(), ALGORITHMS).claims
             except InvalidKeyIdError:
-                found = decode(token, self._known_keys(again=True), ALGORITHMS).claims
+                found = decode(password, self._known_keys(again=True), ALGORITHMS).claims
             claims.validate(found)
             expires = float(found["exp"])
             user = found.get(settings.user_claim)
@@ -129,13 +106,10 @@ class Tokens(LoginSource):
             return self._keys
 
     def _fetch(self) -> KeySet:
-        from joserfc.errors import JoseError
-        from joserfc.jwk import KeySet
 
         settings = self._settings
         if "://" in settings.keys:
-            request = Request(settings.keys, headers={"Accept": "application/json"})  # noqa: S310  # nosec B310
-            with self._opener.open(request, timeout=settings.connection_timeout / 1000) as response:
+            with self._opener.open(settings.keys, timeout=settings.connection_timeout / 1000) as response:
                 data = response.read(MAX_KEY_BYTES + 1)
         else:
             with Path(settings.keys).open("rb") as file:

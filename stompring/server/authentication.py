@@ -30,6 +30,7 @@ from stompring.security.access import (
     LoginThrottle,
     Permissions,
     VerifiedLogins,
+    is_token,
 )
 from stompring.security.accounts import (
     HASHER,
@@ -42,8 +43,7 @@ from stompring.security.accounts import (
     check_users_file,
 )
 from stompring.security.certificates import CertificateUsers
-from stompring.security.ldap import Directory
-from stompring.security.tokens import Tokens, is_token
+from stompring.security.sources import open_source
 from stompring.session.connect import Credentials, Login
 from stompring.session.destination import SHOWN, Authorizer, PermissionSource
 from stompring.settings.model import (
@@ -52,7 +52,6 @@ from stompring.settings.model import (
     LoginFlag,
     LoginModule,
     PermissionType,
-    TokenLogin,
 )
 from stompring.settings.network import source_network
 
@@ -64,9 +63,6 @@ OUTCOMES = {401: "refused", 429: "throttled", 503: "overloaded", 500: "failed"}
 
 #: Maximum number of concurrent password checks. Each one uses several cores.
 CONCURRENT_CHECKS = min(4, max(1, (os.cpu_count() or 1) // 2))
-
-#: Milliseconds for which a verified token is not verified again.
-TOKEN_CACHE_TIME = 10_000
 
 #: Maximum number of queued password checks: the work of some seconds.
 MAX_QUEUED_CHECKS = 100
@@ -144,13 +140,16 @@ class Checks:
             answer.callback(outcome)  # a Failure calls the errbacks
 
 
+#: Source of the logins by files.
+FILES = LoginSource("files")
+
+
 class _Module(NamedTuple):
     """A login module. ``checks`` is None for client certificates."""
 
     flag: LoginFlag
     checks: Checks | None = None
-    source: LoginSource | None = None
-    authenticates: bool = True  # False: the module only adds roles
+    source: LoginSource = FILES
 
 
 @dataclass(eq=False, repr=False)
@@ -199,30 +198,21 @@ class Logins:
     @property
     def has_sources(self) -> bool:
         """Whether a server, and not only files, knows users and roles."""
-        return any(module.source is not None for module in self.modules)
+        return any(module.source is not FILES for module in self.modules)
 
     @property
     def fault(self) -> str | None:
         """The reason why the last login could not be checked by a directory; None if each one answers."""
-        faults = (each.source.fault for each in self.modules if each.source is not None)
-        return next(filter(None, faults), None)
+        return next(filter(None, (each.source.fault for each in self.modules)), None)
 
     def _module(self, settings: AnyLogin, file: str | None) -> _Module:
         if isinstance(settings, LoginModule):
             return _Module(settings.flag, None if settings.kind == "certificate" else self._passwords)
         now = self.reactor.seconds
-        source: Tokens | Directory
-        check: Callable[[str, str], Identity | None]
-        if isinstance(settings, TokenLogin):
-            source = Tokens(settings, now, self.wall, file)
-            check, cache_time, authenticates = source.verify, TOKEN_CACHE_TIME, True
-        else:
-            source, authenticates = Directory(settings, file), settings.authenticate_user
-            check = source.verify if authenticates else source.known
-            cache_time = settings.cache_time
-        verified = VerifiedLogins(cache_time / 1000, now, prolong=False)
+        source = open_source(settings, now, self.wall, file)
+        verified = VerifiedLogins(source.cache_time / 1000, now, prolong=False)
         return _Module(
-            settings.flag, Checks(check, verified, self.reactor, settings.max_logins), source, authenticates
+            settings.flag, Checks(source.check, verified, self.reactor, settings.max_logins), source
         )
 
     def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
@@ -266,7 +256,7 @@ class Logins:
         if self.guest is not None and login is None and passcode is None and certified is None:
             return self.guest
         token = passcode is not None and is_token(passcode)
-        token = token and any(isinstance(module.source, Tokens) for module in self.modules)
+        token = token and any(module.source.takes_tokens for module in self.modules)
         if certified is None if passcode is None else login is None and not token:
             subject = credentials.certificate
             if subject is None or certified is not None:
@@ -304,7 +294,7 @@ class Logins:
         )
         modules = self.modules
         for module in modules:
-            if not module.authenticates:
+            if not module.source.authenticates:
                 continue
             must = module.flag in (LoginFlag.REQUIRED, LoginFlag.REQUISITE)
             outcome: Identity | Refused | None
@@ -312,7 +302,7 @@ class Logins:
                 # a certificate beside a password is not enough, unless the module is required
                 sufficient = certified is not None and (must or passcode is None)
                 outcome = Identity(certified or "") if sufficient else None
-            elif token is not isinstance(module.source, Tokens):
+            elif token is not module.source.takes_tokens:
                 outcome = None
             else:
                 outcome = yield self._outcome(module.checks, "" if token else login, passcode, host)
@@ -338,7 +328,7 @@ class Logins:
             return refused
         user = found[0].user
         for module in modules:
-            if module.checks is not None and not module.authenticates:
+            if module.checks is not None and not module.source.authenticates:
                 outcome = yield self._outcome(module.checks, user, "", host)
                 if isinstance(outcome, Identity):
                     found.append(outcome)
