@@ -200,7 +200,7 @@ def software() -> Findings:
         )
     else:
         yield Finding("libraries", OK, ", ".join(f"{name} {have[name]}" for name in sorted(own)))
-    for optional in ("client", "ha", "plugins", "spark"):
+    for optional in ("client", "ha", "ldap", "oidc", "plugins", "spark"):
         absent = [name for name in needed[optional] if have[name] is None]
         text = "installed"
         if absent:
@@ -277,11 +277,9 @@ def secrets(configuration: BrokerConfiguration) -> Findings:
     """Check the permissions of the files of the configuration."""
     files: list[tuple[str | None, bool]] = [(configuration.file, False)]
     if configuration.security_enabled:
-        files += [
-            (configuration.users_file, True),
-            (configuration.certificate_users_file, True),
-            (configuration.roles_file, False),
-        ]
+        files.append((configuration.certificate_users_file, True))
+        if configuration.uses_users_file:
+            files += [(configuration.users_file, True), (configuration.roles_file, False)]
     files += [(file, True) for file in _key_files(configuration)]
     log = configuration.replicated_log
     if log:
