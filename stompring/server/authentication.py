@@ -334,7 +334,7 @@ class Logins:
                     found.append(outcome)
                 elif module.flag is not LoginFlag.OPTIONAL:
                     return outcome or refused
-        if any(each.user != user for each in found):
+        if any(each.user != user for each in found) or certified not in (None, user):
             return Refused("Security Error occurred: the login modules name different users", status=401)
         return self._login(user, found)
 

@@ -605,7 +605,7 @@ class LdapLogin:
         source=STOMPRING,
     )
     max_logins: int = option(
-        8,
+        4,
         "positiveCount",
         "Maximum number of logins that the directory checks at a time; 100 more wait.",
         source=STOMPRING,

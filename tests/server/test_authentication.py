@@ -1,11 +1,14 @@
 """Logins: passwords, certificates, the throttle, the line of checks."""
 
+import json
 import os
 from dataclasses import replace
 
 import pytest
 from argon2 import PasswordHasher
 from argon2.exceptions import VerifyMismatchError
+from joserfc.jwk import ECKey, KeySet
+from joserfc.jwt import encode
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
@@ -20,6 +23,7 @@ from stompring.settings.model import (
     LoginModule,
     PermissionType,
     SecuritySettingEntry,
+    TokenLogin,
 )
 
 from ..security.hashers import QUICK
@@ -304,6 +308,21 @@ def test_a_password_module_before_the_certificate_counts_first(security, configu
     assert ask("me", "no", "CN=me") == (None, INVALID)
     assert ask("me", "pass:wörd", "CN=me") == (Login("me"), "")
     assert ask("me", "pass:wörd") == (None, INVALID)
+
+
+def test_a_token_beside_a_certificate_is_that_of_its_user(security, configuration, ask, tmp_path):
+    key = ECKey.generate_key("P-256", {"kid": "k"})
+    (tmp_path / "keys").write_text(json.dumps(KeySet([key]).as_dict()))
+    module = TokenLogin("https://issuer", "b", str(tmp_path / "keys"), roles_claim="groups")
+    security.use(replace(configuration, login_modules=(LoginModule("properties"), module)))
+    claims = {"iss": "https://issuer", "aud": "b", "sub": "me", "exp": 2**40, "groups": "guests"}
+    passcode = encode({"alg": "ES256", "kid": "k"}, claims, key)
+    for login in (None, "", "another"):
+        found, _ = ask(login, passcode)
+        assert (found.user, found.expires) == ("me", 2**40 * 1000)
+        assert found.authorizer.allows(PermissionType.SEND, "a") and found.authorizer.roles == {"guests"}
+    assert ask(None, passcode, "CN=me")[0].user == "me"
+    assert ask(None, passcode, "CN=you")[1].endswith("the login modules name different users")
 
 
 # ---- the throttle
