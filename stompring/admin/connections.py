@@ -58,7 +58,7 @@ class ConsumerView(NamedTuple):
 
 
 def protocol(session: Session) -> str:
-    """The STOMP version of a connection, and its transport unless TCP."""
+    """The STOMP version of a connection, followed by its transport if that is not TCP."""
     spoken = f"STOMP {session.version.decode()}" if session.connected else "STOMP"
     return spoken if session.wire.carrier == "TCP" else f"{spoken} over {session.wire.carrier}"
 
@@ -170,7 +170,7 @@ def consumers_of(context: AdminContext, queue: Queue) -> Iterator[ConsumerView]:
                 yield ConsumerView(session, consumer)
 
 
-#: The fields in lists; GET of one connection adds its subscriptions.
+#: Fields of a connection in a list. GET of one connection adds its verdict and its subscriptions.
 FIELDS: Fields[Session] = {
     "connectionID": string("Id of the connection: session header of CONNECTED.", "number"),
     "remoteAddress": string("Address and port of the client.", "peer"),
@@ -214,7 +214,7 @@ FIELDS: Fields[Session] = {
 
 
 def session_of(call: Call) -> Session:
-    """The session in the path, by its connectionID or else its client-id. Raises `NotFound`, `Refused`."""
+    """The session that the path names by connectionID or client-id. Raises `NotFound`, `Refused` for several."""
     connections, given = call.context.connections, call.names["id"]
     found = [] if given in connections.open else [each for each in connections if each.client_id == given]
     if len(found) > 1:

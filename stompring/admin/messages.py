@@ -7,8 +7,8 @@
 ``GET …/export`` and ``POST …/import``: messages of a queue as JSON lines, like those of ``data export``.
 
 ``POST …/move``, ``copy``, ``retry``, ``remove``, ``expire``, ``dead-letter``, ``priority``, ``purge`` change many
-messages with a task that runs in time slices (``/api/v1/tasks``). A request waits for its task, or gets the id of the
-task at once.
+messages with a task that runs in time slices (``/api/v1/tasks``). A request waits for the end of its task, or gets the
+id of the task immediately (``"wait": false``).
 """
 
 from __future__ import annotations
@@ -117,10 +117,10 @@ from .json_schema import (
 )
 from .queues import queue_of
 
-#: Default and maximum number of bytes of a body in a list.
+#: Maximum number of bytes shown of each body in a list; also the default number.
 MAX_BODY_LENGTH = 64 * 1024
 
-#: Maximum number of bytes of the body of one message.
+#: Maximum number of bytes shown of the body in an answer with one message.
 MAX_WHOLE_BODY = 1024 * 1024
 
 #: Maximum length in bytes of a body that is checked for JSON, which takes some milliseconds.
@@ -177,7 +177,7 @@ def message_id(ref: Reference) -> str:
 
 
 def recurrence_view(ref: Reference) -> JsonObject | None:
-    """The recurrence of a scheduled message. ``repeat`` is the number of remaining deliveries, -1: unlimited."""
+    """The recurrence of a scheduled message. ``repeat``: number of deliveries after the next one; -1: unlimited."""
     recurrence = ref.recurrence
     if recurrence is None:
         return None
@@ -185,15 +185,16 @@ def recurrence_view(ref: Reference) -> JsonObject | None:
         "period": recurrence.period,
         "repeat": recurrence.repeat,
         "cron": recurrence.cron,
-        "delay": recurrence.delay if recurrence.cron else 0,  # dueTime includes the first delay
+        # without a cron expression the delay applies only to the first delivery: dueTime includes it
+        "delay": recurrence.delay if recurrence.cron else 0,
     }
 
 
 def body_view(message: Message, limit: int, body_format: BodyFormat, offset: int) -> JsonObject:
     """At most ``limit`` bytes of the body from byte ``offset``, and their encoding.
 
-    AUTO and JSON return valid UTF-8 as text, other bytes as base64. With JSON, a whole body that is valid JSON has the
-    encoding ``json``. TEXT replaces invalid bytes.
+    AUTO and JSON return valid UTF-8 as text, other bytes as base64. With JSON, a body that is shown from beginning to
+    end and is valid JSON has the encoding ``json``. TEXT replaces invalid bytes.
     """
     end = len(message.tail) - 2
     length = end - message.body_at
@@ -217,7 +218,7 @@ def _encoded(shown: bytes, body_format: BodyFormat, ends: bool) -> tuple[str, st
     if body_format is not BodyFormat.BASE64:
         errors = "replace" if body_format is BodyFormat.TEXT else "strict"
         try:
-            # omits an incomplete last character of a truncated body
+            # the incremental decoder omits an incomplete last character of a truncated body
             return codecs.getincrementaldecoder("utf-8")(errors).decode(shown, final=ends), "text"
         except UnicodeDecodeError:
             pass
@@ -234,10 +235,10 @@ def _is_json(body: bytes) -> bool:
     return True
 
 
-#: The states by which messages may be listed.
+#: States that the parameter ``state`` of a list accepts.
 LISTED_STATES = ("pending", "scheduled", "delivering")
 
-#: Messages encoded per step: their bodies may be long.
+#: Number of messages that are encoded per step: few, because their bodies may be long.
 ENCODED_PER_STEP = 10
 
 
@@ -269,7 +270,7 @@ Found = TypeVar("Found")
 
 
 def _read(steps: Generator[PageRead | None, None, Found]) -> Generator[Any, None, Found]:
-    """The result of a search. Waits for the pages that the search needs."""
+    """Run a search, and return its result. Waits while the pages that the search needs are read."""
     while True:
         try:
             wait = next(steps)
@@ -278,12 +279,12 @@ def _read(steps: Generator[PageRead | None, None, Found]) -> Generator[Any, None
         yield None if wait is None else page_read(wait)
 
 
-#: The content type of a downloaded body: browsers do not render it.
+#: Content type of a downloaded body. Browsers do not render content of this type.
 OCTETS = "application/octet-stream"
 
 
 def in_transactions(context: AdminContext) -> Iterator[Reference]:
-    """Messages acknowledged or rejected in open transactions: in delivery, without a consumer."""
+    """Yield the messages settled in open transactions: they count as in delivery, but have no consumer."""
     for session in context.connections:
         for transaction in session.transactions.values():
             yield from transaction.returns
@@ -296,7 +297,7 @@ by_due_time = attrgetter("due", "sequence")
 
 
 class DueMessage(NamedTuple):
-    """A scheduled message. ``reference`` is None for a message on disk, which is read to show it."""
+    """A scheduled message. ``reference`` is None if it is only on disk: the list reads such a message to show it."""
 
     due: int
     sequence: int
@@ -387,7 +388,7 @@ FILTER = Parameter("filter", "Only messages that match this selector.")
 
 
 def _browsing(call: Call) -> tuple[Queue, int, int, Callable[[Reference], bytes]]:
-    """Read a request for one page of messages. Returns queue, page, size, and the encoder of a message. Raises 400."""
+    """Read a request for one page of messages. Returns queue, page, size, and an encoder of messages. Raises 400."""
     queue, query = queue_of(call), call.query
     most = queue.address.settings.management_browse_page_size
     page, size = paging(query, size=most, most=most)
@@ -399,19 +400,19 @@ def _browsing(call: Call) -> tuple[Queue, int, int, Callable[[Reference], bytes]
 #: Maximum number of messages that one request sends.
 MAX_COUNT = 10_000
 
-#: Maximum number of messages sent per step, and of their bytes.
+#: Number of messages, and total bytes of their bodies, after which a step of sending ends.
 SENT_PER_STEP, BYTES_PER_STEP = 10, 256 * 1024
 
 #: Headers of a SEND frame that a request must not set.
 NOT_HERE = frozenset((b"destination", b"destination-type", b"content-length", b"receipt", b"transaction"))
 
-#: Maximum delay of one message in ms by the policies of an address, or by a store whose write backlog is full.
+#: Maximum time in ms for which policies delay one message, and for which it waits while the write backlog is full.
 LONGEST_DELAY = 10_000
 
 #: Milliseconds between two attempts to send a message while the write backlog of the store is full.
 STORE_INTERVAL = 20
 
-#: The acceptor whose limits on headers apply.
+#: An acceptor with default settings: its limits on headers apply to messages sent over HTTP.
 ACCEPTOR = StompAcceptor("http", "", 0)
 
 
@@ -455,7 +456,7 @@ class HttpSession(Session):
         self._target = target
 
     def end(self) -> None:
-        """Break the reference cycles of the session: it is freed without a run of the garbage collector."""
+        """Break the reference cycles of the session, so that Python frees it without a run of the garbage collector."""
         self._untie()
 
     def parse_destination(self, destination: bytes, requested: str | None) -> Destination:
@@ -469,8 +470,8 @@ def send_one(
 ) -> Generator[Any, None, tuple[str | None, bool]]:
     """Send one message; yields a Deferred while a policy delays it, or the write backlog of the store is full.
 
-    Returns the reason why the message was dropped, or None, and whether a queue accepted it. Raises `Refused` for a
-    delay that is too long, and in each case in which a SEND gets an ERROR.
+    Returns two values: the reason why the message was dropped, None if it was not; and whether a queue accepted it.
+    Raises `Refused` if a policy delays the message longer than `LONGEST_DELAY`, and if a SEND would get an ERROR.
     """
     plan: SendPlan | None = head.plan
     if plan is None or plan.stamp != plan.address.stamp:
@@ -542,7 +543,7 @@ def _head(body: JsonObject) -> Head:
     headers: dict[bytes, bytes] = {b"destination": b""}
     for name, value in given.items():
         encoded = text("headers", name).encode()
-        if isinstance(value, int):  # in Python, true and false are also int
+        if isinstance(value, int):  # also true and false: bool is a subclass of int
             value = str(value).lower()
         line = encoded, text("headers", value).encode()
         if not encoded or b"\0" in line[0] or b"\0" in line[1]:
@@ -611,15 +612,16 @@ HEADERS = {
 }
 
 
-#: Bytes or characters of a body per piece: a multiple of three, so that pieces of base64 can be joined.
+#: Bytes (base64) or characters (text) per piece of an exported body. Joined pieces of base64 are valid, because the
+#: size is a multiple of three.
 PIECE = 48 * 1024
 
-#: Lines parsed, and messages created, per step.
+#: Number of lines of an import that are parsed per step, and of messages that are checked per step.
 LINES_PER_STEP = 10
 
 
 def line_of(ref: Reference) -> Iterator[bytes]:
-    """One message as a line, in pieces, because the body may be long."""
+    """Yield the line of a message in an export. It comes in pieces, because the body may be long."""
     message = ref.message
     due = ref.due if ref.state == SCHEDULED else 0
     fields = PortableMessage(
@@ -664,7 +666,7 @@ def _message(queue: Queue, portable: PortableMessage) -> Message:
 
 
 def _enqueue(queue: Queue, read: list[PortableMessage]) -> Iterator[None]:
-    """Add messages to a queue in one transaction of the store, in slices."""
+    """Add messages to a queue in one transaction of the store. Yields after each message."""
     storage = queue.broker.storage
     storage.begin()
     try:
@@ -704,14 +706,15 @@ def list_messages(call: Call) -> Steps:
     if matches is None and (state is None or only_pending):
         total = queue.count + queue.paged_count if only_pending else queue.message_count
     first, count = (page - 1) * size, 0
-    items: list[bytes] = []  # encoded at once: a page of references to large messages would fill the memory
+    # encoded messages: references would keep whole bodies, and a page of large messages would fill the memory
+    items: list[bytes] = []
     for ref in in_slices(queue_browser.browse(queue, None, in_transactions(call.context))):
         if not isinstance(ref, Reference):
             yield ref
             continue
         ref_state = STATES[ref.state]
         if only_pending and ref_state != state:
-            break  # pending messages are first
+            break  # all pending messages come before those in other states
         if (state is None or ref_state == state) and (matches is None or matches(ref.message)):
             if first <= count < first + size:
                 items.append(shown(ref))
@@ -777,7 +780,7 @@ def remove_message(call: Call) -> Steps:
 )
 def list_scheduled(call: Call) -> Steps:
     """List the scheduled messages of a queue by due time."""
-    # includes rejected messages during their redelivery-delay
+    # the list includes rejected messages that wait for the end of their redelivery-delay
     queue, page, size, shown = _browsing(call)
     refs = [DueMessage(ref.due, ref.sequence, ref) for ref in queue.scheduled.values()]
     for ref in in_slices(iterate_timed(queue)):
@@ -786,7 +789,8 @@ def list_scheduled(call: Call) -> Steps:
         else:
             yield ref
     runs = []
-    for start in range(0, len(refs), SORTED_PER_STEP):  # sorting a million at once would block the reactor
+    # in steps: to sort a million messages in one step would block the reactor
+    for start in range(0, len(refs), SORTED_PER_STEP):
         runs.append(sorted(refs[start : start + SORTED_PER_STEP], key=by_due_time))
         yield
     items = []
@@ -818,7 +822,7 @@ def cancel_scheduled(call: Call) -> Steps:
     Response("The message is due."),
 )
 def deliver_scheduled(call: Call) -> Steps:
-    """Deliver a scheduled message now; of a recurring one a copy, and its schedule continues."""
+    """Deliver a scheduled message now. If it recurs, a copy is delivered, and the schedule continues."""
     return _change_message(call, queue_browser.deliver_now)
 
 
@@ -843,9 +847,9 @@ def deliver_scheduled(call: Call) -> Steps:
 def send_messages(call: Call) -> Steps:
     """Send messages to an address or to a queue.
 
-    As SEND: headers, creation of the address, policies, limits and duplicate ids. 409 if none has entered because
-    the address is full or a policy refuses them. While the disk is behind, the request waits for it, at most ten
-    seconds for each message.
+    Headers, creation of the address, policies, limits and duplicate ids work as for a SEND frame. The status is 409
+    if no message has entered because the address is full or a policy refuses the messages. While the disk is too
+    slow, the request waits, at most ten seconds for each message.
     """
     target, head = _target(call), _head(call.body)
     body, count = _body(call.body), _count(call.body)
@@ -905,9 +909,9 @@ def export_messages(call: Call) -> Answer:
     errors=CONFLICT,
 )
 def import_messages(call: Call) -> Steps:
-    """Upload messages as JSON lines, all of one request or none.
+    """Upload messages as JSON lines. A request imports all of its messages or none.
 
-    The body is application/x-ndjson: lines of an export.
+    The content type of the body is application/x-ndjson; its lines are those of an export.
     """
     queue = queue_of(call)
     read: list[PortableMessage] = []
@@ -937,24 +941,24 @@ def import_messages(call: Call) -> Steps:
     return {"imported": len(read)}
 
 
-#: Maximum number of messages that one request names.
+#: Maximum number of messages that one request names by their ids.
 MAX_IDS = 10_000
 
-#: Maximum time in seconds for which a task waits for a full target, or for the disk.
+#: Maximum time in seconds for which a task waits until a full target accepts a message, or until the disk catches up.
 FULL_TIMEOUT = 10.0
 
 #: Seconds between two attempts while the target or the write backlog of the store is full.
 FULL_INTERVAL = 0.02
 
-#: Maximum cost of a step, and the additional cost of a changed message. An examined message costs 1.
+#: Cost at which a step of a task ends. An examined message costs 1, a changed one `CHANGED_COST` more.
 STEP_COST, CHANGED_COST = 50, 5
 
-#: Bytes of messages changed per step.
+#: Total size in bytes of the changed messages at which a step of a task ends.
 STEP_BYTES = 256 * 1024
 
 
 class Selection(NamedTuple):
-    """The messages that a request selects: by number, by a filter, or all pending and scheduled messages."""
+    """The messages that a request selects: by their numbers, by a filter, or all pending and scheduled messages."""
 
     numbers: Sequence[int] | None
     matches: Matches | None
@@ -963,7 +967,7 @@ class Selection(NamedTuple):
 
     @classmethod
     def of(cls, queue: Queue, body: JsonObject) -> Selection:
-        """Read the body of a request. Raises 400, and 404 for the id of a message of another queue."""
+        """Read the selection in a request body. Raises 400, or 404 if an id belongs to a message of another queue."""
         ids, text_filter = body.get("messages"), optional(body, "filter")
         limit = number(1, "limit", body.get("limit", -1))
         if ids is not None and text_filter is not None:
@@ -978,13 +982,14 @@ class Selection(NamedTuple):
         return cls(numbers, None, limit, len(set(numbers)))
 
 
-#: Changes one message. Returns True after the change, False if the message has left the queue, None if it stays
-#: unchanged, a rejection if the target does not accept it now. Raises `Refused` if the message cannot be changed.
+#: Changes one message. Returns True after the change, False if the message is skipped (it has left the queue, for
+#: example), None if it needs no change and is not counted, a rejection if the target does not accept it now. Raises
+#: `Refused` if the message cannot be changed.
 Change = Callable[[Reference], Rejection | bool | None]
 
 
 class QueueTask(NamedTuple):
-    """The work of one task on the messages of one queue. It fails if the ``target`` is deleted."""
+    """The work of one task on the messages of one queue. The task fails if its ``target`` is deleted."""
 
     context: AdminContext
     queue: Queue
@@ -1057,7 +1062,7 @@ class QueueTask(NamedTuple):
                 raise Refused(f"{target.describe()} was deleted".capitalize())
             try:
                 outcome = change(ref)
-            except Refused as refused:  # only this message fails
+            except Refused as refused:  # the task continues with the next message
                 task.fail(str(refused))
                 return
             if outcome is None or isinstance(outcome, bool):
@@ -1189,7 +1194,7 @@ def _task_route(where: str, permissions: PermissionRule, body: Body) -> Callable
 def move_messages(call: Call) -> Answer | Steps:
     """Move messages to an address or to a queue.
 
-    A full target loses no message: those that are not moved stay.
+    If the target is full, no message is lost: the messages that are not moved stay in their queue.
     """
     return _start_sending(call, "move", remove=True)
 
@@ -1214,15 +1219,15 @@ def copy_messages(call: Call) -> Answer | Steps:
 def retry_messages(call: Call) -> Answer | Steps:
     """Send dead letters and expired messages back to where they came from.
 
-    A message goes to its original queue if that still exists, else to its original address, without the headers of
-    its origin unless keepOrigin is true, as a message that was never delivered.
+    A message goes to its original queue if that queue still exists, else to its original address. It counts as never
+    delivered. The headers of its origin are removed unless keepOrigin is true.
     """
     queue, named, check = queue_of(call), call.body.get("messages") is not None, permission_check(call)
     mover = Mover(queue, remove=True, keep_origin=flag("keepOrigin", call.body.get("keepOrigin", False)))
 
     def retry(ref: Reference) -> Rejection | bool | None:
         origin = origin_of(ref.message)
-        # the message is in the queue of its origin: it was returned already
+        # not a dead letter, or already returned to its original queue
         if origin is None or origin.queue == queue.name:
             if named:
                 raise Refused(f"Message {ref.message.number} is not a dead letter of another queue")
@@ -1266,8 +1271,8 @@ def send_messages_to_dead_letter_address(call: Call) -> Answer | Steps:
 def change_messages_priority(call: Call) -> Answer | Steps:
     """Change the priority of pending messages.
 
-    A message goes to the end of its new priority, with a new id, as one that was never delivered. Scheduled
-    messages are skipped.
+    A message goes behind the other messages of its new priority. It gets a new id, and counts as never delivered.
+    Scheduled messages are skipped.
     """
     priority = number(0, "priority", call.body.get("priority", -1))
     if not 0 <= priority <= 9:

@@ -32,7 +32,7 @@ PROBLEM_SCHEMA = Component(
     ),
 )
 
-#: Errors by status: name of the component, description, headers.
+#: Error answers by HTTP status: name of the component, description, descriptions of the headers.
 ERRORS: Mapping[int, tuple[str, str, Mapping[str, str]]] = {
     400: ("BadRequest", "A parameter, a field or the body is invalid: see field, parameter and detail.", {}),
     401: (
@@ -65,7 +65,7 @@ ERRORS: Mapping[int, tuple[str, str, Mapping[str, str]]] = {
 
 
 def errors_of(route: Route) -> list[int]:
-    """The statuses of the errors that a route may answer."""
+    """The HTTP statuses with which a route may report an error."""
     statuses = {400, 403, *route.errors}
     if not route.public:
         statuses |= {401, 429}
@@ -82,12 +82,12 @@ LOGIN = {
     "description": "A user of the broker. Required while security-enabled is true.",
 }
 
-#: Encoding of the fields of an object as query parameters.
+#: OpenAPI encoding in which each field of an object, or each item of an array, is one query parameter.
 EXPLODED = {"style": "form", "explode": True}
 
 
 class Document:
-    """The operations of a document, and the components that they refer to."""
+    """The operations of an OpenAPI document, and the components that they refer to."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.components: dict[str, JsonObject] = {
@@ -101,7 +101,7 @@ class Document:
             self.paths.setdefault(each.path, {})[each.method.lower()] = self.operation(each)
 
     def component(self, kind: str, name: str, value: Any) -> dict[str, str]:
-        """A reference to a component with this value."""
+        """Add a component to the document, and return a reference to it."""
         self.components[kind][name] = value
         return {"$ref": f"#/components/{kind}/{name}"}
 
@@ -147,7 +147,7 @@ class Document:
         return found
 
     def parameter(self, parameter: Parameter) -> JsonObject:
-        """A reference to a parameter."""
+        """Add the component of a parameter, and return a reference to it."""
         described: JsonObject = {
             "name": parameter.name,
             "in": parameter.where,
@@ -161,7 +161,7 @@ class Document:
         return self.component("parameters", parameter.component or parameter.name, described)
 
     def response(self, response: Response) -> JsonObject:
-        """An answer. The schema describes one JSON value as the whole content."""
+        """The description of an answer. Content other than one JSON value has the schema of a text."""
         found: JsonObject = {"description": response.description}
         if response.schema is not None:
             schema = self.schema(response.schema)
@@ -174,7 +174,7 @@ class Document:
         return found
 
     def error(self, status: int) -> dict[str, str]:
-        """A reference to an error answer."""
+        """Add the component of an error answer, and return a reference to it."""
         name, description, headers = ERRORS[status]
         found = self.response(Response(description, PROBLEM_SCHEMA, (PROBLEM,)))
         if headers:
@@ -184,7 +184,7 @@ class Document:
         return self.component("responses", name, found)
 
     def schema(self, node: Any) -> Any:
-        """A schema with its named parts as references."""
+        """A schema in which each named part is a reference to a component."""
         if isinstance(node, Component):
             schemas = self.components["schemas"]
             if node.name not in schemas:
@@ -226,7 +226,7 @@ LISTED = structure(
 
 
 def with_document(routes: Sequence[Route]) -> tuple[Route, ...]:
-    """These routes, one that serves the document of all of them, and one that lists them."""
+    """These routes and two more: one serves the OpenAPI document of all routes, one lists all routes."""
 
     @cache
     def encoded() -> bytes:
@@ -236,7 +236,7 @@ def with_document(routes: Sequence[Route]) -> tuple[Route, ...]:
         "GET /api/v1/openapi.json", no_permission, Response("An OpenAPI 3.1 document.", {"type": "object"})
     )
     def openapi(call: Call) -> Answer:
-        """Show this document."""
+        """Show the OpenAPI document."""
         return Answer(encoded())
 
     @route(

@@ -2,8 +2,8 @@
 
 ``/api/v1/queues``: list, create, change, delete and trim queues.
 
-``GET /api/v1/dead-letters``: dead letters, expired messages and other copies of the broker, grouped by origin. The
-broker recognizes them by the headers of their origin, in any queue.
+``GET /api/v1/dead-letters``: dead letters, expired messages and other copies that the broker made, grouped by origin.
+The broker recognizes these messages in any queue, by the headers that name their origin.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ from .json_schema import (
 from .sampler import QUEUE_RATES, rate_fields
 from .verdict import of_queue, verdict_fields
 
-#: The rows of the options that the interface shows.
+#: The options of queues that the HTTP interface shows.
 OPTIONS = [row for row in model.options_of(QueueConfiguration) if row.http]
 
 ROUTING_TYPE: Schema = keyword(RoutingType, "Routing type of the queue.")
@@ -95,7 +95,7 @@ def schema_of(row: Option) -> Schema:
 
 
 def body_field(row: Option) -> BodyField:
-    """The field of a body that sets an option. A number may also be -1."""
+    """The field of a request body that sets an option. If the option is a number, the field may also be -1."""
     value_type = VALUE_TYPES[row.type]
     schema = schema_of(row)
     if row.http == model.CREATE_ONLY:
@@ -117,7 +117,7 @@ def body_field(row: Option) -> BodyField:
 
 
 def header_or_none(check: Callable[[str], object], name: str, value: Any) -> object:
-    """The name of a header, or null."""
+    """The name of a header, checked by ``check``; None for null. Raises 400."""
     given = text_or_none(name, value)
     try:
         return None if given is None else check(given)
@@ -126,7 +126,7 @@ def header_or_none(check: Callable[[str], object], name: str, value: Any) -> obj
 
 
 def create_only(schema: Schema) -> Schema:
-    """The schema of an attribute that PATCH does not change."""
+    """The schema of an attribute that only POST sets. Its description says that PATCH does not change it."""
     return {
         **schema,
         "description": f"{schema['description']} A PATCH may repeat the value, but not change it.",
@@ -199,7 +199,7 @@ QUEUE_DETAIL = object_of("QueueDetail", {**DETAILS, "consumers": array(CONSUMER,
 
 
 def detailed(call: Call, queue: Queue) -> JsonObject:
-    """All fields, and the queue's consumers."""
+    """All fields of a queue, and its consumers."""
     return {
         **view(queue, DETAILS),
         "consumers": [view(each, CONSUMER_FIELDS) for each in consumers_of(call.context, queue)],
@@ -222,13 +222,13 @@ NEW = {
 }
 
 
-#: Maximum number of examined messages of one queue.
+#: Maximum number of messages of one queue that the list of dead letters examines.
 MAX_EXAMINED = 10_000
 
 
 @dataclass(slots=True)
 class DeadLetterGroup:
-    """Messages of one queue that came from the same queue for the same reason."""
+    """The messages of ``queue`` that came from the same original queue for the same reason."""
 
     queue: Queue
     origin: MessageOrigin
@@ -300,8 +300,8 @@ def list_queues(call: Call) -> list[Queue]:
 def create_queue(call: Call) -> Answer:
     """Create a queue, and its address if it does not exist.
 
-    Fields that are not given come from the address-settings. The default routingType is the only routing type of
-    the address, or default-queue-routing-type.
+    Missing fields get the values of the address-settings. A missing routingType is the routing type of the address
+    if the address has only one, else default-queue-routing-type.
     """
     directory, body = call.directory, call.body
     name = required(body, "name")
@@ -343,7 +343,8 @@ def show_queue(call: Call) -> Json:
 def change_queue(call: Call) -> Json:
     """Change attributes of a queue: all of them or none.
 
-    Lowering ringSize removes no message: see trim. A reload resets the attributes of a queue of broker.xml.
+    A lower ringSize removes no message; trim does. A reload of broker.xml resets the attributes of a queue that
+    broker.xml defines.
     """
     queue, body = queue_of(call), call.body
     changes = read_fields(body, ATTRIBUTES)
@@ -415,7 +416,7 @@ def reset_groups(call: Call) -> Json:
     ),
 )
 def trim_queue(call: Call) -> Steps:
-    """Evict messages until the queue fits its ringSize."""
+    """Evict messages until the queue does not exceed its ringSize."""
     replaced = 0
     for one in queue_of(call).trim():
         replaced += one

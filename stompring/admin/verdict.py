@@ -1,6 +1,7 @@
-"""Verdicts: one sentence about the state of a queue, address, connection or consumer, and the next command.
+"""Verdicts. A verdict is one sentence about the state of a queue, address, connection or consumer, and the command to
+run next.
 
-Each rule reads the state and changes nothing.
+The functions of this module read the state and change nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .sampler import QUEUE_RATES
 
 
 class Verdict(NamedTuple):
-    """A sentence, and the command that shows more or ends the state; None if there is nothing to do."""
+    """A sentence about a state. ``command`` shows more or ends the state; None if there is nothing to do."""
 
     text: str
     command: str | None = None
@@ -35,7 +36,7 @@ class Verdict(NamedTuple):
 
 
 def verdict_fields(judge: Callable[[Thing], Verdict]) -> Fields[Thing]:
-    """The fields of a thing's verdict."""
+    """The fields of an answer that show the verdict of a thing. ``judge`` returns the verdict."""
     return {
         "verdict": string(
             "One sentence: why messages wait, or why the broker blocks or refuses them.",
@@ -59,7 +60,7 @@ def _consumers(queue: Queue) -> str:
 
 # ---- consumers
 
-#: Why a consumer gets no message.
+#: Obstacles: the reasons why a consumer gets no message.
 UNREAD = "the client does not read"
 PREFETCH = "prefetch used up, and no ACK"
 BRIDGE = "the bridge cannot forward"
@@ -119,7 +120,7 @@ def of_consumer(consumer: Subscription) -> Verdict:
 def _waiting(queue: Queue) -> int:
     """The number of messages that wait for a consumer."""
     if queue.non_destructive and not any(consumer.has_waiting for consumer in queue.consumers):
-        return 0  # they stay after every consumer has got them
+        return 0  # these messages stay in the queue after every consumer has received them
     return queue.count + queue.paged_count
 
 
@@ -218,7 +219,7 @@ def _of_idle(queue: Queue) -> Verdict:
 
 
 def _counts(obstacles: Iterable[str | None]) -> str:
-    """The obstacles, each with the number of its consumers if there are several obstacles."""
+    """The obstacles of consumers as a text. If the obstacles differ, the number of consumers follows each."""
     listed = list(obstacles)
     kinds = dict.fromkeys(listed)
     return ", ".join(f"{kind} ({listed.count(kind)})" if len(kinds) > 1 else str(kind) for kind in kinds)
@@ -234,7 +235,7 @@ def _per_second(rate: float) -> str:
 
 # ---- addresses
 
-#: What happens to messages that an address refuses.
+#: Consequence for messages or producers if an address refuses a message, by address-full-policy.
 CONSEQUENCES = {
     FullPolicy.BLOCK: "producers are blocked",
     FullPolicy.FAIL: "messages are rejected",
@@ -266,7 +267,7 @@ def _refused(address: Address) -> Verdict | None:
 
 
 def _inline(text: str) -> str:
-    """A text of the broker within a sentence."""
+    """A text with a small first letter, for the middle of a sentence."""
     return text[0].lower() + text[1:]
 
 
@@ -301,7 +302,7 @@ def of_address(address: Address) -> Verdict:
 
 
 def of_connection(session: Session) -> Verdict:
-    """Why the broker does not read a connection, or its client gets no messages."""
+    """Why the broker does not read from a connection, or why the client gets no messages."""
     address, outbox = session.blocked_by, session.outbox
     consumers = f"stompring consumer list --where connectionID={session.number}"
     if not session.connected:
