@@ -32,7 +32,7 @@ from .remote import ServerOptions, server_options
 if TYPE_CHECKING:
     from stompring.store.verification import Summary
 
-# The functions import the store, because it makes help and the other commands slow to start.
+# The functions import the store: an import at the top of this module would delay help and the other commands.
 
 
 @click.group()
@@ -53,7 +53,7 @@ DATA = option("DIR", "The data directory, as for 'stompring run'.")
 
 
 def configuration(config: str | None, data: str | None) -> BrokerConfiguration:
-    """The configuration in broker.xml; an empty one if the options only name a data directory."""
+    """The configuration in broker.xml; the default one if the options only name a data directory."""
     if config is None and data is not None:
         return BrokerConfiguration()
     return read_broker_xml(existing(config))
@@ -69,7 +69,7 @@ def the_directory(data: str | None = DATA, config: str | None = CONFIG) -> DataD
 def print_data(directory: DataDirectory = the_directory, as_json: bool = JSON_OBJECT) -> None:
     """Show the contents of a data directory.
 
-    Prints its files with their live messages, its addresses and queues with all attributes, and the number of
+    Prints its files with their live messages, its addresses and queues with their attributes, and the number of
     messages in each queue. Only durable messages in durable queues are counted: these survive a restart. Nothing is
     changed; a broker may be running. Damage is skipped; 'stompring data verify' reports it.
 
@@ -151,7 +151,7 @@ def lines(summary: Summary) -> Iterator[str]:
         yield f"set aside because of damage: {path}"
 
 
-#: Default values of queue options, which are not shown.
+#: Default values of queue options. The text shows only attributes with other values.
 DEFAULTS = {camel_case(name): value for name, value in queue_defaults().items()}
 
 
@@ -175,7 +175,7 @@ def _flags(address: object) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """Format a table with numbers aligned to the right; empty without rows."""
+    """Format a table with numbers aligned to the right. Yields nothing if there are no rows."""
     if not rows:
         return
     texts = [[str(cell) for cell in row] for row in rows]
@@ -299,13 +299,13 @@ def import_data(
 ) -> None:
     """Import the addresses, queues and messages of FILE into a broker.
 
-    If no broker is running on the data directory, they are written there with everything in FILE. Otherwise they are
-    sent to the running broker over HTTP and STOMP, which loses some properties of messages (docs/data.md).
+    If no broker is running on the data directory, they are written into it with all their properties. Otherwise they
+    are sent to the running broker over HTTP and STOMP, which loses some properties of messages (docs/data.md).
 
     Existing messages stay. An existing queue gets the attributes in FILE, and the messages of FILE after its own. To
     resume an interrupted import, run it again.
 
-    With --from artemis-xml, FILE is what 'artemis data exp' printed, also compressed. It has only the address, the
+    With --from artemis-xml, FILE is the output of 'artemis data exp', compressed or not. It has only the address, the
     filter and the routing type of a queue: a missing queue is created as broker.xml describes it, an existing one is
     not changed (docs/tutorials/from-artemis.md).
 

@@ -1,11 +1,11 @@
-"""``stompring data import``: into a stopped broker or a running one.
+"""``stompring data import``: imports a file into a stopped or a running broker.
 
 `OfflineImport` writes into the data directory of a stopped broker, with the broker's own store and without its
 listeners. It restores all properties, including delivery counts, due times, senders and timestamps, and pages the
 messages that exceed the configured memory, as a running broker does.
 
 `OnlineImport` creates queues of a running broker over HTTP, and sends messages over STOMP. STOMP cannot transfer the
-time and the sender of a message, its delivery count, and that several queues share one message.
+time, the sender and the delivery count of a message, nor the fact that several queues share one message.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ ExportFile = ExportReader | ArtemisExportReader
 
 
 def transfer(file: ExportFile, receiver: OfflineImport | OnlineImport) -> tuple[int, int]:
-    """Import a file. Returns its number of messages, and the number of messages that an earlier import had imported.
+    """Import a file. Returns the number of messages in it, and how many of these an earlier import had imported.
 
     Raises `InvalidExport` with file and line.
     """
@@ -142,7 +142,7 @@ def check_declared(queue: DeclaredQueue, address: str, routing_type: str) -> Non
 TIMEOUT = 300.0
 
 
-#: Maximum memory of messages in bytes. Further messages are paged, as with a `global-max-size`.
+#: Maximum `global-max-size` of an import in bytes. Messages beyond it are paged.
 MOST_MEMORY = 256 * 1024 * 1024
 
 #: Header of duplicate detection, and a header that only copies made by the broker have.
@@ -164,12 +164,12 @@ class OfflineReactor(sched.scheduler):
         return ScheduledTimer(self, self.enter(delay, 0, call, args, kw))
 
     def turn(self) -> None:
-        """Run the due calls, and further due calls that they schedule."""
+        """Run the delayed calls that are due, also those that a call has just scheduled."""
         self.run(blocking=False)
 
 
 class InlineDisk:
-    """Implements `store.files.Disk`: runs each job at once in this thread, and reports its result in the next turn."""
+    """A `store.files.Disk` that runs each job in this thread immediately. `OfflineReactor.turn` reports the result."""
 
     def __init__(self, reactor: OfflineReactor) -> None:
         self._reactor = reactor
@@ -191,9 +191,10 @@ IMMUTABLE = (
 
 
 class OfflineImport:
-    """Imports addresses, queues and messages into a data directory: after ``begin``, in the order of the file.
+    """Imports addresses, queues and messages into a data directory.
 
-    Raises `StoreError` if a broker runs on the directory.
+    The caller calls `begin`, then passes the entries of the file in their order. The constructor raises `StoreError`
+    if a broker runs on the directory.
     """
 
     most_messages, most_bytes = 5000, 4 * 1024 * 1024
@@ -212,7 +213,7 @@ class OfflineImport:
             identity = self._lock.identity(directory.journal)
             storage = Durable(configuration, directory.journal, disk, reactor, identity=identity)
             broker = Broker(configuration, reactor, Policies(), storage)
-            # as `server.persistence` does for a running broker
+            # paging is set up as in `server.persistence`, which does this for a running broker
             paging = storage.pages = Paging(
                 storage.journal, storage.writer, disk, broker.clock, directory.paging, purge=True
             )
@@ -244,7 +245,10 @@ class OfflineImport:
     # ---- the file
 
     def begin(self, marker: str) -> int:
-        """Return the number of messages of this file that an earlier import has imported."""
+        """Return the number of messages of this file that an earlier import has imported.
+
+        Raises `CommandFailed` if it has imported all of them, unless the file shall be imported again (--again).
+        """
         self._name, self._note = marker, crc32(marker.encode())
         note = self._storage.notes.get(self._note, {})
         if note.get("import") != marker:
@@ -341,7 +345,7 @@ class OfflineImport:
             self._enqueue_copy(copy, places)
         identifier = copy.header(DUPLICATE_ID)
         if identifier and len(identifier) <= MAX_NAME and copy.header(ORIGIN) is None:
-            # detects the duplicate if the producer sends its message again after the import
+            # so that the broker detects a duplicate if the producer sends this message again after the import
             if not address.deleted and cache_size(address) and not is_known(address, identifier):
                 add_id(address, identifier, persisted=is_persisted(address, True))
 
@@ -375,7 +379,7 @@ class OfflineImport:
             sum(queue.trim())
 
     def _deleted_address(self, name: str) -> Address:
-        """A deleted address, whose messages are in queues of wildcard addresses."""
+        """A deleted address. Queues of wildcard addresses still have messages that were sent to it."""
         if name not in self._deleted_addresses:
             directory = self._broker.directory
             address = Address(name, frozenset(), directory.settings.lookup(name), directory.broker)
@@ -386,9 +390,9 @@ class OfflineImport:
     # ---- safety
 
     def commit(self, done: int) -> None:
-        """Store the messages since the last commit, and ``done``, the number of imported messages of the file.
+        """Store the messages added since the last commit. ``done``: number of messages of the file imported so far.
 
-        This is one transaction: after a crash of this process the store has all of its changes or none.
+        This is one transaction: after a crash of this process the store has all changes of the transaction or none.
         """
         self._storage.begin()
         for message in self._batch:
@@ -410,7 +414,7 @@ class OfflineImport:
             self._reactor.turn()
 
     def finish(self) -> None:
-        """Record the complete import, so that the same file is not imported twice."""
+        """Record that the import is complete, so that the same file is not imported twice."""
         self._storage.store_value(self._note, {"import": self._name, "complete": True})
         self.settle()
 
@@ -418,14 +422,14 @@ class OfflineImport:
 Places = list[tuple[Queue, QueueEntry]]
 
 
-#: Fields of a queue that the HTTP interface accepts in POST and PATCH, and the fields for POST only.
+#: Fields of a queue in the HTTP interface: first those of POST and PATCH, then those of POST only.
 CHANGEABLE = (
     *(row.json_name for row in options_of(QueueConfiguration) if row.http == model.CHANGEABLE),
     "paused",
 )
 IMMUTABLE_VALUES = tuple(map(camel_case, IMMUTABLE))
 
-#: Headers that the broker sets, or that mean something else in a SEND.
+#: Headers that are not copied into a SEND: `OnlineImport` or the broker sets them, or SEND gives them another meaning.
 NOT_SENT = {
     b"_AMQ_DUPL_ID",
     b"content-length",
@@ -441,16 +445,19 @@ NOT_SENT = {
 #: Seconds to wait for the end of an earlier import of the same file.
 EARLIER_IMPORT_TIMEOUT = 10.0
 
-#: Maximum number of transactions without a receipt.
+#: Maximum number of committed transactions whose receipts have not arrived.
 MAX_UNCONFIRMED = 8
 
 
-#: The body of the message that `OnlineImport.commit` sends.
+#: Form of the body of the message that `OnlineImport.commit` sends: a number of messages.
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class OnlineImport:
-    """Imports addresses, queues and messages into a running broker: after ``begin``, in the order of the file."""
+    """Imports addresses, queues and messages into a running broker.
+
+    The caller calls `begin`, then passes the entries of the file in their order.
+    """
 
     most_messages, most_bytes = 500, 1024 * 1024
 
@@ -459,7 +466,7 @@ class OnlineImport:
         self._endpoint = endpoint
         self._open = ExitStack()
         self._frames: list[bytes] = []  # frames of the open transaction
-        self._types: dict[str, str] = {}  # routing types of queues
+        self._types: dict[str, str] = {}  # routing types by queue
         self._transactions = 0
         self._transaction = (b"transaction", b"")  # header of the open transaction
 
@@ -469,16 +476,19 @@ class OnlineImport:
         self._open.close()
 
     def _ask(self, method: str, *path: str, body: Values | None = None, **query: object) -> Any:
-        """The answer of the management API. Raises `CommandFailed` with the text of the broker."""
+        """Send a request to the management API, and return its answer. Raises `CommandFailed` with the error."""
         try:
             return self._remote.call(method, path, body, query)
         except ApiError as fault:
             raise CommandFailed(f"broker rejected {method} {'/'.join(path)}: {fault.message}") from None
 
     def begin(self, marker: str) -> int:
-        """Return the number of messages of this file that are imported already. Creates the queue ``marker`` for it."""
+        """Return the number of messages of this file that are imported already.
+
+        Creates the queue ``marker``, which stores this number, if the queue does not exist.
+        """
         self._marker = marker
-        # waits for the end of an earlier import, whose late messages would not be counted
+        # while the connection of an earlier import is open, the number of its messages may still grow
         deadline = time.monotonic() + EARLIER_IMPORT_TIMEOUT
         while self._ask("GET", "connections", clientID=marker)["count"]:
             if time.monotonic() > deadline:
@@ -526,7 +536,7 @@ class OnlineImport:
         self._store("queues", there, {"name": queue.name, "address": queue.address}, wanted)
 
     def _store(self, kind: str, there: Values | None, place: dict[str, str], wanted: JsonObject) -> None:
-        """Create an address or a queue, or change an existing one that differs."""
+        """Create an address or a queue, or change the existing one (``there``) if it differs from ``wanted``."""
         if there is None:
             self._ask("POST", kind, body={**place, **wanted})
         elif any(value != there[name] for name, value in wanted.items()):
@@ -558,7 +568,7 @@ class OnlineImport:
                 self._send(self._headers(message, place), message.body)
 
     def commit(self, done: int) -> None:
-        """Commit the messages since the last commit, and ``done``, the number of imported messages of the file."""
+        """Commit the messages sent since the last commit. ``done``: number of messages of the file imported so far."""
         self._send([(b"destination", b"::" + self._marker.encode()), (b"persistent", b"true")], b"%d" % done)
         receipt = b"receipt", self._stomp.next_receipt().encode()
         self._frames.append(encode_frame(b"COMMIT", [self._transaction, receipt]))
@@ -571,7 +581,7 @@ class OnlineImport:
         self._stomp.await_receipts()
 
     def finish(self) -> None:
-        """Delete the queue with the progress of the import, which is complete."""
+        """Delete the queue that stores the progress: the import is complete."""
         try:
             self._remote.delete("queues", self._marker)
         except ApiError as fault:
@@ -611,7 +621,7 @@ class OnlineImport:
 def online_import(
     configuration: BrokerConfiguration, broker: str | None, options: ServerOptions, password_stdin: bool
 ) -> OnlineImport:
-    """Prepare an import into a running broker. ``configuration`` has the default acceptors.
+    """Prepare an import into a running broker. The acceptors of ``configuration`` are the defaults.
 
     Raises `click.UsageError`, `CommandFailed`.
     """
@@ -641,7 +651,7 @@ def online_import(
 
 
 def _first(acceptors: Iterable[StompAcceptor | HttpAcceptor], plain: str, secure: str) -> str | None:
-    """The URL of the first acceptor without the PROXY protocol, preferably one without TLS."""
+    """The URL of the first acceptor without TLS, else with TLS. Omits acceptors with the PROXY protocol."""
     open_ = [each for each in acceptors if each.port and each.proxy is None]
     for each in sorted(open_, key=lambda each: each.tls is not None):
         return f"{secure if each.tls else plain}{bracketed(reachable(each.host))}:{each.port}"

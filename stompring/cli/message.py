@@ -60,10 +60,10 @@ from .output import (
 from .queue import DETACH, QUEUE, TARGET, Selection, bulk
 from .remote import Remote, running
 
-#: Maximum number of bytes of a body in a list on a terminal, and of the body of one message.
+#: Maximum number of bytes shown of a body: in a list on a terminal, and by a command for one message.
 PREVIEW, WHOLE = 200, 1024 * 1024
 
-#: Bytes of one read of an answer.
+#: Number of bytes per read from an answer.
 CHUNK = 65536
 
 #: Maximum number of bytes in one request of an upload. The limit of the API is 1 MiB.
@@ -209,7 +209,7 @@ def show(
 
 @contextmanager
 def _writing(output: str) -> Iterator[IO[bytes]]:
-    """Context manager: yield standard output, or a file that appears only when it is complete."""
+    """Context manager: yield standard output, or a temporary file that gets its name when it is complete."""
     if output == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -297,7 +297,7 @@ def send(
 
 @dataclass(frozen=True)
 class Chosen:
-    """The messages that a command removes from a queue."""
+    """The options of a command that deletes or expires messages: they select the messages."""
 
     ids: tuple[str, ...] = argument("[ID]...", required=False)
     selector: str | None = option("--filter", "SELECTOR", "Messages that match this selector.")
@@ -307,7 +307,7 @@ class Chosen:
     yes: bool = YES
 
     def work(self, remote: Remote, operation: str, verb: str, name: str) -> None:
-        """Ask for confirmation, and run an operation on the messages."""
+        """Ask for confirmation, and run an operation on the selected messages."""
         ids, selector = self.ids, self.selector
         if (bool(ids), selector is not None, self.everything).count(True) != 1:
             raise click.UsageError(
@@ -361,7 +361,7 @@ def expire(name: str = QUEUE, chosen: Chosen = chosen_messages, remote: Remote =
 
 @command(message)
 def deliver(name: str = QUEUE, message_id: str = ID, remote: Remote = running) -> None:
-    """Deliver a scheduled message now; of a recurring one a copy, and its schedule continues.
+    """Deliver a scheduled message now. If it recurs, a copy is delivered, and the schedule continues.
 
     \b
     Examples:
@@ -384,7 +384,7 @@ def download(
     replace: bool = option("Overwrite FILE if it exists."),
     remote: Remote = running,
 ) -> None:
-    """Write the messages of a queue to FILE as JSON lines, compressed if its name ends in .gz; - is standard output.
+    """Write the messages of a queue to FILE as JSON lines, compressed if FILE ends in .gz; - is standard output.
 
     Nothing changes in the queue. Ctrl-C leaves no file.
 
@@ -419,10 +419,11 @@ def upload(
     skip: int = option("N", "Skip the first N lines: resume.", default=0, show_default=False, min=0),
     remote: Remote = running,
 ) -> None:
-    """Add the messages of FILE, as "message download" writes it, to a queue; - is standard input.
+    """Add the messages of FILE to a queue; - is standard input.
 
-    Lines are sent in requests of at most 512 KiB, each imported as a whole or not at all. Ctrl-C, or an invalid line,
-    ends it and reports the number of lines imported; --skip with that number continues.
+    FILE has the format of "message download". Its lines are sent in requests of at most 512 KiB. The broker imports
+    all lines of a request or none. Ctrl-C or an invalid line ends the command, which then prints the number of
+    imported lines; --skip with that number continues.
 
     \b
     Examples:
@@ -471,7 +472,10 @@ def _lines(file: str) -> Iterator[IO[bytes]]:
 
 
 def _groups(lines: IO[bytes], skip: int) -> Iterator[tuple[bytes, int]]:
-    """Yield groups of lines with at most `UPLOAD_SIZE` bytes, and their number. A longer line is a group of its own."""
+    """Yield groups of lines with at most `UPLOAD_SIZE` bytes, and the number of lines in each group.
+
+    A longer line is a group of its own.
+    """
     group: list[bytes] = []
     size = 0
     for line in islice(lines, skip, None):

@@ -41,7 +41,8 @@ def without_none(fields: Values) -> JsonObject:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-# C0 except tab and line feed, DEL, C1, line separators, marks for the direction of text, tags, and surrogates
+# characters that are escaped: C0 except tab and line feed, DEL, C1, line separators, marks for the direction of text,
+# tags, and surrogates
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
@@ -84,7 +85,7 @@ _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(ms|s|m|h|d|)")
 
 
 def seconds(text: str) -> float:
-    """The seconds of ``500ms``, ``10s``, ``1.5m``, ``2h``, ``7d`` or ``10``. Raises `ValueError`."""
+    """The seconds of a duration such as ``500ms``, ``1.5m``, ``2h``, ``7d`` or ``10``. Raises `ValueError`."""
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
         raise ValueError(
@@ -94,7 +95,7 @@ def seconds(text: str) -> float:
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
-    """The type of an option whose text a function parses. It raises ValueError for an invalid text."""
+    """The type of an option whose text ``parse`` converts. ``parse`` raises ValueError for an invalid text."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
@@ -109,12 +110,12 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # not generic before c
             self.fail(str(fault), param, ctx)
 
 
-#: An option in seconds: a number with a unit; without a unit it is seconds.
+#: Type of an option that is a duration in seconds. Its text is a number with a unit, or a number of seconds.
 DURATION = Parsed("duration", seconds)
 
 
 class FiniteRange(click.FloatRange):
-    """A number within a range. click accepts ``nan`` in every range, and ``inf`` in a range without an end."""
+    """A finite number within a range. click itself accepts ``nan``, and ``inf`` in a range without an end."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
@@ -123,7 +124,7 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-#: Names of the default broker.xml: those of a checkout, and of a directory that ``stompring init`` made.
+#: Default paths of broker.xml: in a checkout, and in a directory that ``stompring init`` created.
 DEFAULTS = "config/broker.xml", "etc/broker.xml"
 DEFAULT = " or ".join(DEFAULTS)
 
@@ -134,12 +135,12 @@ def default_file() -> str | None:
 
 
 def existing(path: str | None) -> str:
-    """The file of ``--config``, or the default file without the option (None).
+    """The path given with ``--config``, or the default file if ``path`` is None.
 
     Raises ConfigurationError with advice if the default file is missing.
     """
     if path is not None:
-        return path  # the reader of the file reports faults
+        return path  # the function that reads the file reports if it is missing
     found = default_file()
     if found is None:
         raise ConfigurationError(
@@ -153,7 +154,7 @@ FAILED, USAGE, NOT_FOUND, DENIED, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 5, 130
 
 
 class CommandFailed(click.ClickException):
-    """A message on standard error and an exit status."""
+    """A failure that ends a command with a message on standard error and an exit status."""
 
     def __init__(self, message: str, status: int = FAILED) -> None:
         super().__init__(one_line(message))
@@ -187,7 +188,7 @@ def to_json(value: Any, indent: int | None = 2) -> str:
 
 
 def echo_json(value: Any, ascii: bool = False) -> None:
-    """Print a value as JSON. ``ascii``: with escapes for all non-ASCII characters."""
+    """Print a value as JSON. ``ascii``: escape all characters outside of ASCII."""
     click.echo(json.dumps(value, indent=2) if ascii else to_json(value))
 
 
@@ -212,7 +213,7 @@ def bracketed(host: str) -> str:
 
 
 def reachable(host: str) -> str:
-    """The host at which clients on this machine reach a listener, which may listen on all addresses."""
+    """The host at which clients on this machine reach a listener: for a listener on all addresses, the loopback."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104
 
 
@@ -273,7 +274,7 @@ def age_text(milliseconds: float) -> str:
 
 
 def plain_text(value: Any, comma: str = ",") -> str:
-    """Format a JSON value for a pipe: complete, a text without quotes, empty for null."""
+    """Format a JSON value for a pipe, in full. Strings have no quotes, null is an empty string."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -305,7 +306,7 @@ def limit_text(value: Any) -> str:
 #: Formats of columns that are aligned to the right.
 _NUMBERS = (count_text, limit_text, rate_text, bytes_text, duration_text, age_text)
 
-#: Styles of a field in a list: for another value than true, and for true.
+#: Styles of the cells of a list, by field: first for values other than true, then for true.
 _STYLES = {
     "allowed": ("red", "green"),
     "blocked": ("", "yellow"),
@@ -333,7 +334,7 @@ class Column(NamedTuple):
         return self.show in _NUMBERS
 
 
-#: Titles of fields that differ from their names.
+#: Titles of fields whose titles are not made from the names of the fields.
 _TITLES = {
     "addedRate": "in",
     "addressSize": "memory",
@@ -358,7 +359,7 @@ _SHOWN = {
 
 
 def _column(name: str, details: Any = ()) -> Column:
-    """A column for a field. ``details``: a title, a format, a `Column.rank`, or several in a tuple."""
+    """A column for a field. ``details``: a title, a format, a `Column.rank`, or several of these."""
     words = re.sub("(?=[A-Z])", " ", name).split()
     show = _SHOWN.get(words[-1])
     title = _TITLES.get(name) or " ".join(words[:-1] if show else words).lower()
@@ -370,7 +371,7 @@ def _column(name: str, details: Any = ()) -> Column:
 
 
 def columns(**shown: Any) -> tuple[Column, ...]:
-    """The columns of a list, by field. A value is the rank (see `Column`), or a tuple of rank, title and format."""
+    """The columns of a list, by field. A value is a `Column.rank`, or a tuple of rank, title and format."""
     made = (_column(*each) for each in shown.items())
     return tuple(
         each._replace(title=each.title.upper(), style=_STYLES.get(each.field, ("", ""))) for each in made
@@ -378,13 +379,13 @@ def columns(**shown: Any) -> tuple[Column, ...]:
 
 
 def every(names: Iterable[str], known: Iterable[Column] = ()) -> list[Column]:
-    """The columns of fields by name: known columns, or columns with the default format."""
+    """A column for each name of a field: the one in ``known``, or a new one with the default format."""
     by_field = {column.field: column for column in known}
     return [by_field.get(name) or Column(name, name) for name in names]
 
 
 def fields(*names: str, **others: Any) -> list[Column]:
-    """Columns for the fields of one record: with defaults by name, and others with a title, a format, or both."""
+    """Columns for the fields of one record. ``others``: fields with their own title, format, or both."""
     return [*map(_column, names), *(_column(*each) for each in others.items())]
 
 
@@ -394,7 +395,7 @@ def print_table(
     selected: str | None = None,
     empty: str = "nothing found",
 ) -> None:
-    """Print rows as a table. ``selected`` are the fields to show, separated by commas; None: all that fit."""
+    """Print rows as a table. ``selected``: the fields to show, separated by commas; None: all that fit the screen."""
     if selected is not None:
         columns = every(map(str.strip, selected.split(",")), columns)
         if unknown := [each.field for each in columns if rows and each.field not in rows[0]]:
@@ -420,7 +421,7 @@ def print_table(
 def fitted_table(
     rows: Sequence[Values], columns: Sequence[Column], width: int, fixed: bool = False
 ) -> tuple[RenderableType, list[Column]]:
-    """A table of at most this width, and the columns that did not fit."""
+    """A table of at most ``width`` characters, and the columns that did not fit. ``fixed``: show all columns."""
     from rich.table import Table
 
     cells = {column.field: [_cell(column, row) for row in rows] for column in columns}
@@ -432,7 +433,7 @@ def fitted_table(
     }
     shown, hidden = list(columns), []
     while not fixed and sum(widths[each.field] + 2 for each in shown) > width + 2:
-        # the column with the highest rank, which is omitted first
+        # omit the column with the highest rank, the last one of several
         last = max(reversed(shown), key=lambda each: each.rank)
         if last.rank == 0:
             break
@@ -451,7 +452,8 @@ def fitted_table(
     return table, hidden
 
 
-#: Maximum width that a cell takes from other columns. A narrow terminal shortens longer cells.
+#: Maximum number of characters of a cell that count when `fitted_table` decides which columns fit. A narrow terminal
+#: shortens longer cells.
 _LONGEST = 60
 
 
@@ -464,7 +466,11 @@ def _cell(column: Column, row: Values) -> Text:
 
 
 def print_fields(record: Values, sections: Mapping[str, Iterable[Column]]) -> None:
-    """Print a record: on a terminal fields by section, other fields last; in a pipe a line with a tab per field."""
+    """Print a record.
+
+    A terminal shows the fields by section, and fields without a section last. In a pipe each field is one line: its
+    name, a tab, its value.
+    """
     if not is_terminal():
         for name, value in record.items():
             click.echo(f"{name}\t{plain_text(value)}")
@@ -488,7 +494,7 @@ def print_fields(record: Values, sections: Mapping[str, Iterable[Column]]) -> No
 
 
 def print_rows(rows: Sequence[tuple[str, str]]) -> None:
-    """Print titles and values: on a terminal aligned and indented, in a pipe a line with a tab per row."""
+    """Print titles and values: on a terminal aligned and indented, in a pipe with a tab between title and value."""
     width = max((len(title) for title, _ in rows), default=0)
     for title, value in rows:
         if is_terminal():
@@ -513,7 +519,7 @@ def done(text: str) -> None:
 
 
 def report(as_json: bool, value: Any, *lines: str) -> None:
-    """Print the result of a command: a value with --json, otherwise lines for people."""
+    """Print the result of a command: ``value`` as JSON with --json, otherwise ``lines`` for people."""
     if as_json:
         echo_json(value)
     else:
@@ -550,7 +556,7 @@ def ask_password(text: str, **settings: Any) -> str:
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
     """Context manager: show a progress bar on standard error, if it is a terminal. Yields a function that sets the
-    numbers of done and of all items (None: unknown)."""
+    number of completed items and the number of all items (None: unknown)."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -579,7 +585,7 @@ def byte_progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
     if not sys.stderr.isatty() or length <= 0:
         yield lambda size: None
         return
-    # drawing the bar costs more than reading a thousand records
+    # at most a thousand updates: drawing the bar costs more than reading a thousand records
     parts = max(1, length // 1000)
     with click.progressbar(length=length, label=label, file=sys.stderr, update_min_steps=parts) as bar:
         yield bar.update
@@ -588,7 +594,7 @@ def byte_progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
 
 
 class ProgressLine:
-    """One line on standard error that shows the progress of work, if it is a terminal."""
+    """One line that shows the progress of work on standard error, if standard error is a terminal."""
 
     def __init__(self, quiet: bool = False, terminal: bool | None = None) -> None:
         self._shown = not quiet and (sys.stderr.isatty() if terminal is None else terminal)
@@ -611,7 +617,7 @@ class ProgressLine:
 
 
 class RateLine(ProgressLine):
-    """A progress line of messages per second, updated five times per second."""
+    """A progress line that shows the number of messages per second, updated five times per second."""
 
     def __init__(self, quiet: bool) -> None:
         super().__init__(quiet)
@@ -655,7 +661,7 @@ class Progress:
 
     @contextmanager
     def watching(self, progress: Callable[[], str | None]) -> Iterator[None]:
-        """Context manager: show the text that ``progress`` returns, periodically. None removes the line."""
+        """Context manager: call ``progress`` periodically, and show the text that it returns. None removes the line."""
         over = Event()
 
         def watch() -> None:
@@ -699,7 +705,7 @@ def sparkline(values: Sequence[float | None], width: int, symbols: str = BLOCKS)
 
 
 def symbols_of(encoding: str | None) -> str:
-    """Block elements if the terminal can show them, else ASCII characters."""
+    """The symbols of `sparkline`: block elements if the encoding has them, else ASCII characters."""
     try:
         BLOCKS.encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

@@ -52,7 +52,7 @@ class Listing(NamedTuple):
     plugins: Sequence[PluginConfiguration] | None  # the broker-plugins of the file; None if there is no file
     folders: Sequence[Path]
     entries: Sequence[Entry]
-    uses: Mapping[str, Sequence[Use]]  # uses by the names of broker-plugins
+    uses: Mapping[str, Sequence[Use]]  # uses by name of the broker-plugin
 
     def plugins_of(self, entry: Entry) -> list[PluginConfiguration]:
         """The broker-plugins that name a policy."""
@@ -93,9 +93,9 @@ def list_plugins(
 ) -> None:
     """List all policies, and where broker.xml uses them.
 
-    Shown of each: name, first line of the docstring, file or package, class. Sources are parsed, not run: a listing
-    runs no code of a plugin. With --parameters the policies that broker.xml names in <broker-plugins> are loaded, and
-    no others.
+    The list has the name of each policy, the first line of its docstring, its file or package, and its class. The
+    command parses the sources and runs no code of a policy. With --parameters it loads the policies that broker.xml
+    names in <broker-plugins>, and no others.
 
     \b
     Examples:
@@ -206,7 +206,7 @@ def _used(listing: Listing, plugin: PluginConfiguration) -> Iterator[str]:
 
 
 def fields(listing: Listing) -> JsonObject:
-    """The listing as an object of JSON."""
+    """The listing as a JSON object."""
     return {
         "config": None if listing.plugins is None else listing.file,
         "folders": [str(folder) for folder in listing.folders],
@@ -286,9 +286,9 @@ def new(
 ) -> None:
     """Create a policy NAME and a test that passes.
 
-    The policy is a module NAME.py in the directory plugins beside broker.xml, or in an existing one beside the
-    directory of broker.xml; the test is beside it. With --package both are in a project stompring-NAME that pip can
-    install. Existing files are never overwritten.
+    The policy is a module NAME.py in the directory 'plugins' beside broker.xml, or in an existing directory 'plugins'
+    beside the directory of broker.xml. The test is in the same directory. With --package the policy and the test are
+    in a project stompring-NAME that pip can install. Existing files are never overwritten.
 
     \b
     Examples:
@@ -302,7 +302,7 @@ def new(
         tested = target = Path(folder or ".") / distribution
         if os.path.lexists(target):
             raise CommandFailed(f"{target} exists already")
-        # pip would search a bare name in its index
+        # without ./ pip would search for the name in its index
         install = f"python -m pip install {target if target.is_absolute() else f'./{target}'}"
     else:
         target = Path(folder) if folder is not None else _plugin_folder(config)
@@ -341,12 +341,11 @@ def _plugin_folder(config: str | None) -> Path:
     file = existing(config)
     folders = PluginSources(file).folders
     folder = folders[0] if folders else Path(file).parent / PLUGIN_DIRECTORY
-    # as a relative path where possible
     return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
 
 
 def _refuse_known_module(module: str, target: Path) -> None:
-    """Refuse the name of an importable module: the test could not import the policy."""
+    """Refuse the name of another module that Python can import: the test would import that module."""
     if module in sys.stdlib_module_names:
         raise CommandFailed(f"{module} is a module of the standard library; choose another name")
     try:
@@ -358,7 +357,7 @@ def _refuse_known_module(module: str, target: Path) -> None:
 
 
 def _texts(name: str, module: str, distribution: str | None) -> dict[Path, str]:
-    """The texts of a policy's files, by path: of the project ``distribution``, or of a module and its test."""
+    """The texts of a policy's files, by path. ``distribution``: name of a project; None: a module and its test."""
     from stompring.policy.load import ENTRY_POINT_GROUP
 
     values = {
@@ -382,7 +381,7 @@ def _texts(name: str, module: str, distribution: str | None) -> dict[Path, str]:
 
 
 def _class_name(name: str) -> str:
-    """RateLimit for rate-limit; RefusePolicy for refuse, because the template imports Refuse."""
+    """RateLimit for rate-limit; but RefusePolicy for refuse: the template imports another class Refuse."""
     from stompring import policy
 
     kind = "".join(word[:1].upper() + word[1:] for word in re.split("[-_]", name))

@@ -66,8 +66,8 @@ Listing = Callable[..., None]
 
 
 def list_options(key: str) -> Any:
-    """The options of lists (``--search``, ``--sort``, ``--where``, ``--limit`` and so on) as a parameter, whose value
-    is a `Listing`. ``key`` is the field that names an item."""
+    """A parameter that takes the options of lists (``--search``, ``--sort``, ``--where``, ``--limit`` and so on). Its
+    value is a `Listing`. ``key`` is the field that names an item."""
 
     def options(
         search: str | None = option("TEXT", f"Only items whose {key} contains this text, ignoring case."),
@@ -110,7 +110,10 @@ def list_options(key: str) -> Any:
 def list_command(
     group: click.Group, kind: str, key: str, columns: Sequence[Column], empty: str | None = None
 ) -> Callable[[Callable[[], None]], click.Command]:
-    """Add the command ``list`` for the list at ``kind`` of the API to a group. The decorated function has the help."""
+    """Decorator: add the command ``list`` to a group. The command prints the list at the path ``kind`` of the API.
+
+    The decorated function only has the help of the command.
+    """
 
     def decorate(described: Callable[[], None]) -> click.Command:
         def called(listing: Listing = list_options(key), remote: Remote = running) -> None:
@@ -127,8 +130,8 @@ def for_each(
 ) -> Callable[[Callable[..., None]], click.Command]:
     """Make a function of ``remote`` and ``name`` a command that calls it for several names, until the first failure.
 
-    ``names`` is the argument. The command asks all questions before the first call; ``--yes`` answers them. The error
-    lists the names that were not tried.
+    ``names`` is the argument of the command. The command asks all questions before the first call; ``--yes`` answers
+    them. The error lists the names that were not tried.
     """
 
     def decorate(function: Callable[..., None]) -> click.Command:
@@ -161,10 +164,10 @@ def for_each(
     return decorate
 
 
-#: Time limits in seconds for a connection, for an answer, and for an answer to work on many messages.
+#: Time limits in seconds: to connect, for an answer, and for the answer to a request that changes many messages.
 CONNECT_TIMEOUT, TIMEOUT, LONG_TIMEOUT = 5.0, 60.0, 3600.0
 
-#: Maximum idle time in seconds of a connection that is used again: the broker closes it after 120.
+#: Idle time in seconds after which a connection is not used again: the broker closes it after 120.
 REUSE = 60.0
 
 #: Items per page of a list, the maximum of the API.
@@ -175,7 +178,7 @@ TASK_INTERVAL = 0.2
 
 
 class ApiError(CommandFailed):
-    """The API answered with an error. ``http`` is its status, ``problem`` its problem+json."""
+    """The API answered with an error. ``http`` is the status of the answer, ``problem`` its problem+json."""
 
     def __init__(self, message: str, status: int, http: int, problem: Values) -> None:
         super().__init__(message, status)
@@ -185,7 +188,7 @@ class ApiError(CommandFailed):
 
 @dataclass(frozen=True)
 class Login:
-    """User and source of the password, which is read before the first request."""
+    """A user, and the sources of the password. The password is read before the first request."""
 
     user: str | None
     context: Context
@@ -194,14 +197,14 @@ class Login:
     password: str | None = field(default=None, repr=False)
 
     def header(self) -> str | None:
-        """The header ``Authorization``. Raises `CommandFailed` without a password."""
+        """The header ``Authorization``, None without a user. Raises `CommandFailed` if the user has no password."""
         password = self.secret()
         if password is None:
             return None
         return f"Basic {base64.b64encode(f'{self.user}:{password}'.encode()).decode()}"
 
     def secret(self) -> str | None:
-        """The password, None without a user. Raises `CommandFailed` without a password."""
+        """The password, None without a user. Raises `CommandFailed` if no source has a password."""
         if self.user is None:
             return None
         if ":" in self.user:
@@ -222,7 +225,7 @@ class Login:
 
 @dataclass
 class Remote:
-    """One broker. ``json``: the command prints the JSON of the API."""
+    """A client of the API of one broker. ``json``: whether the command prints the JSON of the API."""
 
     server: str
     login: Login
@@ -259,12 +262,12 @@ class Remote:
         query: Mapping[str, object] | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """The JSON of an answer, None without a body. Raises `CommandFailed`."""
+        """Send a request. Returns the JSON of the answer, None without a body. Raises `CommandFailed`."""
         raw = None if body is None else json.dumps(body).encode()
         return self.json_of(self.open(method, path, raw, query, timeout=timeout))
 
     def json_of(self, answer: HTTPResponse) -> Any:
-        """The JSON of an answer, None without a body. Raises `CommandFailed`."""
+        """Read the body of an answer. Returns its JSON, None without a body. Raises `CommandFailed`."""
         text = self._read(answer)
         try:
             return json.loads(text) if text else None
@@ -272,7 +275,7 @@ class Remote:
             raise self._wrong_server(answer) from None
 
     def stream(self, read: Callable[[], bytes]) -> Iterator[bytes]:
-        """Yield the pieces of an answer that ``read`` returns. Raises `CommandFailed` if the connection is lost."""
+        """Yield the pieces of an answer. ``read`` returns the next. Raises `CommandFailed` for a lost connection."""
         try:
             while piece := read():
                 yield piece
@@ -282,7 +285,7 @@ class Remote:
             self.close()
 
     def pages(self, *path: str, limit: int | None = None, sized: bool = True, **query: Any) -> Any:
-        """All pages of a list, or its first ``limit`` items, as one page. ``sized``: request the size of pages."""
+        """All pages of a list, or its first ``limit`` items, as one page. ``sized``: requests give a page size."""
         found: list[Any] = []
         page = 0
         # all requests need the same size: page n begins at (n - 1) * size
@@ -306,7 +309,7 @@ class Remote:
         root: str = "/api/v1/",
         accepted: tuple[int, ...] = (),
     ) -> HTTPResponse:
-        """An answer whose body is not yet read. Raises `CommandFailed` for errors, except ``accepted`` statuses."""
+        """Send a request; the caller reads the body. Raises `CommandFailed` for errors, but not for ``accepted`` ones."""
         where = urlsplit(self.server).path + root + "/".join(quote(part, safe="") for part in path)
         if parameters := urlencode(without_none(query or {}), doseq=True):
             where += f"?{parameters}"
@@ -337,7 +340,7 @@ class Remote:
                         f"{self.server} is not the management API of a stompring broker: it does not answer in HTTP"
                         f"{hint}"
                     )
-                case _:  # a KeyboardInterrupt
+                case _:  # not a failed request: a KeyboardInterrupt, for example
                     raise
             raise CommandFailed(text, UNREACHABLE) from None
         self._used = time.monotonic()
@@ -407,7 +410,8 @@ class Remote:
     def _error(self, answer: HTTPResponse, method: str, where: str) -> CommandFailed:
         try:
             problem = json.loads(self._read(answer))
-            detail = str(problem["detail"]).replace("force=true", "--force")  # the option of commands
+            # the broker names its query parameter; the user has the option of the command
+            detail = str(problem["detail"]).replace("force=true", "--force")
         except (ValueError, KeyError, TypeError, RecursionError):
             return self._wrong_server(answer)
         status = {401: DENIED, 403: DENIED, 404: NOT_FOUND, 429: DENIED}.get(answer.status, FAILED)
@@ -454,7 +458,7 @@ class Remote:
     ) -> None:
         """Print the API's JSON of a record with --json, otherwise its fields, and the list in its field ``inner``.
 
-        On a terminal the verdict comes first, then ``numbers`` as a table.
+        On a terminal, if ``numbers`` is not empty, the verdict comes first, then a table with these columns.
         """
         if self.json:
             echo_json(record)
@@ -475,7 +479,7 @@ class Remote:
             print_table(rows, columns)
 
     def run_task(self, title: str, path: tuple[str, ...], body: Values, detach: bool) -> Any:
-        """Start a task, show its progress until it ends, and return it; with ``detach`` return it at once.
+        """Start a task, show its progress until it ends, and return it. With ``detach`` return it while it runs.
 
         Ctrl-C cancels the task; its changes so far remain.
         """
@@ -484,7 +488,7 @@ class Remote:
             return task if detach else self.follow_task(title, str(task["taskID"]), heed)
 
     def cancel_task(self, task_id: str) -> Any:
-        """Cancel a task, and return it after its end."""
+        """Cancel a task, wait up to `CANCEL_TIMEOUT` for its end, and return it."""
         try:
             self.delete("tasks", task_id)
         except ApiError as fault:
@@ -498,7 +502,7 @@ class Remote:
             time.sleep(0.02)
 
     def follow_task(self, title: str, task_id: str, heed: Callable[[], None] = lambda: None) -> Any:
-        """Show the progress of a task until it ends, and return it. Ctrl-C, which ``heed`` may raise, cancels it."""
+        """Show the progress of a task until it ends, and return it. Ctrl-C, also if ``heed`` raises it, cancels it."""
         try:
             heed()
             with progress(title) as step:
@@ -532,10 +536,10 @@ class Remote:
         return task
 
 
-#: Time limit in seconds for the end of a cancelled task, which ends after its time slice.
+#: Time limit in seconds for the end of a cancelled task. A task ends after its current time slice.
 CANCEL_TIMEOUT = 10.0
 
-#: Past tenses of the operations of tasks.
+#: Past participles for messages, by operation of a task.
 _PAST = {
     "move": "moved",
     "copy": "copied",
@@ -548,9 +552,10 @@ _PAST = {
 
 @contextmanager
 def _deferred_interrupt() -> Iterator[Callable[[], None]]:
-    """Context manager: record Ctrl-C while a task starts, so that the task can be cancelled. A second Ctrl-C is raised.
+    """Context manager: record Ctrl-C while a task starts, so that the task can be cancelled.
 
-    Yields a function that ends the recording and raises a recorded Ctrl-C, without losing one in between.
+    Yields a function that ends the recording, and raises KeyboardInterrupt if Ctrl-C was recorded. A second Ctrl-C
+    during the recording raises KeyboardInterrupt immediately.
     """
     interrupts: list[int] = []
 
@@ -598,7 +603,7 @@ class ServerOptions:
     )
 
     def remote(self, as_json: bool = False, prompt: bool = True, timeout: float = TIMEOUT) -> Remote:
-        """The broker of options, environment and contexts, in this order."""
+        """A client of the selected broker. Options precede environment variables, and these precede contexts."""
         server = self.server or os.environ.get("STOMPRING_SERVER") or None
         found = selected(self.context or os.environ.get("STOMPRING_CONTEXT") or None, "server", server)
         login = Login(
@@ -615,17 +620,17 @@ server_options = provided(ServerOptions)
 def running(
     options: ServerOptions = server_options, as_json: bool = option("--json", "Print the JSON of the API.")
 ) -> Iterator[Remote]:
-    """The running broker that a command is for."""
+    """A client of the running broker that the options of a command select."""
     with closing(options.remote(as_json)) as remote:
         yield remote
 
 
 # ---- completion
 
-#: Names without special characters. Others are not offered, because shells insert names without quotes.
+#: Names without special characters. Completion offers no other names, because shells insert names without quotes.
 SAFE = re.compile(r"[A-Za-z0-9_./:@%+=,][A-Za-z0-9_./:@%+=,-]*")
 
-#: Time limit of a completion in seconds, and maximum number of its names.
+#: Time limit of a completion in seconds, and maximum number of names that it requests.
 COMPLETION_TIMEOUT, MOST = 2.0, 200
 
 
@@ -644,5 +649,5 @@ def _names_of(kind: str) -> Callable[[click.Context, click.Parameter, str], list
     return complete
 
 
-#: Completion of the names of queues and addresses from the broker.
+#: Functions that complete the names of queues and of addresses. They ask the broker.
 QUEUE_NAMES, ADDRESS_NAMES = _names_of("queues"), _names_of("addresses")

@@ -48,12 +48,12 @@ def run(
 ) -> None:
     """Start the broker.
 
-    It runs until SIGINT or SIGTERM, which stop it cleanly with exit status 0. On SIGHUP it reads its broker.xml
-    again, and keeps the configuration it has where the new one has a mistake.
+    It runs until SIGINT or SIGTERM, which stop it cleanly with exit status 0. On SIGHUP it reads broker.xml again. If
+    the file has a mistake, the broker keeps its present configuration.
 
     With a <replicated-log> it is a standby until the log's active broker is silent. Exit status 75: it was active and
     lost that role, because another broker took over or an operator asked it to step down. Started again, it is a
-    standby. Exit status 1: it could not start, and another broker may.
+    standby. Exit status 1: this broker could not start, but another one may be able to.
 
     Without --config, and without config/broker.xml and etc/broker.xml, it runs the packaged configuration: listeners on
     127.0.0.1 only (STOMP 61613, WebSocket 61614, HTTP 8161), no logins, data in $XDG_STATE_HOME/stompring
@@ -96,5 +96,5 @@ def run(
 def state_directory() -> Path:
     """The data directory of a broker without a configuration of its own: ``$XDG_STATE_HOME/stompring``."""
     base = os.environ.get("XDG_STATE_HOME", "")
-    # the specification of XDG directories: relative paths are invalid and ignored
+    # by the specification of XDG directories a relative path in the variable is invalid and ignored
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state") / "stompring"

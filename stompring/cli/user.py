@@ -47,12 +47,13 @@ def user() -> None:
     """Add, remove and list users, and grant them roles.
 
     Users are stored in the users file of broker.xml with argon2 hashes of their passwords, roles in its roles file.
-    Permissions of roles are set by <security-settings> in broker.xml. A running broker applies changes by itself: a
-    password from the next login on, roles within seconds also for open connections. Open connections stay open.
+    Permissions of roles are set by <security-settings> in broker.xml. A running broker applies changes without a
+    reload: a new password from the next login on, new roles within seconds, also to open connections. It closes no
+    connection.
 
     With --server or --context, or STOMPRING_SERVER or STOMPRING_CONTEXT without --config, --users and --roles, the
     commands change the users of a running broker over HTTP, which needs the permission manage. The current context
-    alone does not make them remote.
+    alone does not select a running broker.
 
     \b
     Examples:
@@ -63,7 +64,7 @@ def user() -> None:
 
 
 class FileAccounts:
-    """The users file and the roles file. ``roles`` is None with --users and without --roles."""
+    """The users file and the roles file. ``roles`` is None if only --users is given."""
 
     def __init__(self, users: Path, roles: Path | None) -> None:
         self.place = str(users)
@@ -81,7 +82,7 @@ class FileAccounts:
     def knows(self, name: str, roles: Sequence[str]) -> bool:
         """Return whether a user exists. A missing file counts as empty: `save` creates it.
 
-        Raises `click.UsageError`, `ConfigurationError` if `save` could not grant the roles.
+        Raises `click.UsageError`, `ConfigurationError` if `save` could not grant ``roles``.
         """
         if roles:
             _check_member(name)
@@ -99,7 +100,7 @@ class FileAccounts:
 
     def remove(self, name: str) -> list[str]:
         """Remove a user. Returns the revoked roles; raises `CommandFailed`."""
-        Users(self._users)  # a missing file is an error; only add creates one
+        Users(self._users)  # fails if the file is missing: only `save` creates it
         revoked = []
         if self._roles and self._roles.exists():
             with edit_roles(self._roles) as roles:
@@ -234,7 +235,7 @@ def the_accounts(
     roles: str | None = option("FILE", "The roles file itself."),
     broker: ServerOptions = server_options,
 ) -> Iterator[Accounts]:
-    """The users that the options name: those of a running broker, or in files."""
+    """The users that the options select: those of a running broker, or those in files."""
     local = (config, users, roles) != (None, None, None)
     given = (broker.server, broker.context) != (None, None)
     if local and given:
@@ -276,7 +277,7 @@ def add(
       stompring user add ada --password-stdin --replace < password
       stompring user add bob --role viewers --context prod
     """
-    # checked before the prompt, and again by `save`
+    # checked before the password is read, and again by `save`
     if accounts.knows(name, granted) and not replace:
         raise _exists(name, accounts.where)
     if password_stdin:
@@ -348,7 +349,7 @@ def revoke(
 
 @command(user, "list")
 def list_users(accounts: Accounts = the_accounts, as_json: bool = JSON) -> None:
-    """List all users. Of files one per line: name, tab, roles separated by commas.
+    """List all users. Users in files are shown one per line: name, tab, roles separated by commas.
 
     \b
     Examples:
@@ -382,7 +383,7 @@ def _files(config: str | None, users: str | None, roles: str | None) -> FileAcco
 
 
 def _unrelated(faults: ConfigurationError) -> bool:
-    """Whether faults of a broker.xml are not about its users. The command then continues after a warning."""
+    """Whether no fault of a broker.xml is about its users. The command then prints a warning and continues."""
     if any(re.search("users?-file|roles?-file|security|login", text) for _, _, text in faults.faults):
         return False
     warn(f"{faults.lines()[0]} (the broker does not start with this file; users can be changed)")
@@ -390,7 +391,7 @@ def _unrelated(faults: ConfigurationError) -> bool:
 
 
 def password_from_stdin() -> str:
-    """All of standard input without a final line end."""
+    """The password: all of standard input, without the line end at its end."""
     try:
         return _checked(sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r"))
     except UnicodeDecodeError:
