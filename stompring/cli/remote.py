@@ -309,7 +309,7 @@ class Remote:
         root: str = "/api/v1/",
         accepted: tuple[int, ...] = (),
     ) -> HTTPResponse:
-        """Send a request; the caller reads the body. Raises `CommandFailed` for errors, but not for ``accepted`` ones."""
+        """Send a request; the caller reads the body. Raises `CommandFailed` for an error outside of ``accepted``."""
         where = urlsplit(self.server).path + root + "/".join(quote(part, safe="") for part in path)
         if parameters := urlencode(without_none(query or {}), doseq=True):
             where += f"?{parameters}"
