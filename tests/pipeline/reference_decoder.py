@@ -69,7 +69,7 @@ def _payloads(data):
             yield title, fields
         else:
             for part in fields["parts"]:
-                yield FORMAT.payload(part["payload"])
+                yield FORMAT.payload(part["content"])
 
 
 def rows(data):
