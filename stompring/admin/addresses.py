@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 from stompring.broker import address
 from stompring.broker.address import Address
@@ -22,6 +23,7 @@ from stompring.errors import Refused
 from stompring.settings.document import hidden
 from stompring.settings.match import is_internal
 from stompring.settings.model import AddressSettings, ComponentRoutingType, RoutingType, camel_case
+from stompring.settings.run_time import FILE, RUN_TIME, source_of
 
 from .api import (
     CONFLICT,
@@ -60,6 +62,7 @@ from .json_schema import (
     array,
     boolean,
     integer,
+    keyword,
     object_of,
     string,
     string_or_null,
@@ -274,8 +277,21 @@ def transformer(divert: Divert) -> JsonObject | None:
     }
 
 
+def defined_in(line: Callable[[Any], int | None], durable: Callable[[Any], bool]) -> Field[Any]:
+    """The field with the place where an element is defined, from its line and whether the broker has a store."""
+    return keyword(
+        (FILE, RUN_TIME, MEMORY),
+        "Where it is defined. memory: at run time, without a store; a restart loses it.",
+        lambda thing: source_of(line(thing)) if durable(thing) or source_of(line(thing)) == FILE else MEMORY,
+    )
+
+
+#: An element that was changed at run time on a broker without a store.
+MEMORY = "memory"
+
 DIVERT_FIELDS: Fields[Divert] = {
     "name": string("Name of the divert.", "name"),
+    "definedIn": defined_in(lambda d: d.configuration.line, lambda d: d.broker.storage.values.durable),
     "routingName": string("routing-name of the divert.", lambda d: d.configuration.routing_name or d.name),
     "address": string("Address whose messages it copies; may have wildcards.", "configuration.address"),
     "forwardingAddresses": array(
@@ -298,6 +314,7 @@ DIVERT_FIELDS: Fields[Divert] = {
 
 BRIDGE_FIELDS: Fields[Bridge] = {
     "name": string("Name of the bridge.", "name"),
+    "definedIn": defined_in(lambda b: b.configuration.line, lambda b: b.broker.storage.values.durable),
     "queue": string("Queue whose messages are forwarded.", "configuration.queue_name"),
     "forwardingAddress": string_or_null(
         "Destination at the remote broker; null: the address of each message.",
@@ -385,7 +402,7 @@ def stop_bridge(call: Call) -> Json:
 
 @route("POST /api/v1/bridges/{name}/pause", edit_broker, THE_BRIDGE)
 def pause_bridge(call: Call) -> Json:
-    """Take no more messages from the queue; the connection stays open."""
+    """Take no more messages from the queue, also after a restart; the connection stays open."""
     return _changed(call, lambda bridge: bridge.set_paused(True))
 
 

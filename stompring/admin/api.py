@@ -576,6 +576,10 @@ IN_PATH = {
     "connections": Parameter(
         "id", "The connectionID, or the client-id.", where="path", component="connectionID"
     ),
+    **{
+        kind: Parameter("name", "The match, percent-encoded: # is %23.", where="path", component="match")
+        for kind in ("address-settings", "security-settings")
+    },
     "loggers": Parameter("name", "Name of the logger, or root.", where="path", component="loggerName"),
 }
 PAGE = Parameter("page", "Number of the page, from 1.", {"type": "integer", "minimum": 1, "default": 1})

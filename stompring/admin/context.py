@@ -357,6 +357,27 @@ class ManagementCounters(Protocol):
     failed: int
 
 
+class RunTimeChanges(Protocol):
+    """Changes of elements of broker.xml at run time. ``durable``: False if a restart loses them."""
+
+    durable: bool
+
+    def present(self, kind: str, name: str) -> Mapping[str, Any] | None:
+        """Return an element as in broker.xml, None if it does not exist."""
+
+    def put(
+        self,
+        kind: str,
+        name: str,
+        element: Mapping[str, Any] | None,
+        check: Callable[[BrokerConfiguration], object] = ...,
+    ) -> None:
+        """Create or replace an element; None deletes it. Raises `ConfigurationError`, `Refused`."""
+
+    def export(self, secrets: bool) -> str:
+        """Return a broker.xml with all changes."""
+
+
 class AdminContext:
     """A broker with its listeners: the base class of the service."""
 
@@ -374,6 +395,7 @@ class AdminContext:
     dispatch: TargetAreas | None
     disk_monitor: DiskMonitor | None
     bridges: Bridges
+    run_time: RunTimeChanges
     ports: list[IListeningPort]  # the open listeners
     #: acceptor, configured host and bound port of each listener of the start
     listening: list[tuple[str, str, int]]

@@ -50,6 +50,7 @@ from . import (
     metrics,
     openapi,
     queues,
+    run_time,
     settings,
     users,
 )
@@ -837,6 +838,7 @@ def admin_routes() -> Routes:
         addresses,
         connections,
         events,
+        run_time,
         settings,
         users,
         ha,

@@ -37,6 +37,7 @@ from stompring.session.connect import Credentials, Login, ManagementRequest
 from stompring.session.destination import ALLOW_ALL, PermissionRejected
 from stompring.session.outbox import printable
 from stompring.session.send import ATTRIBUTE, OPERATION, RESOURCE
+from stompring.settings.broker_xml import ADD_HEADERS
 from stompring.settings.document import with_suggestion
 from stompring.settings.match import is_internal
 from stompring.settings.model import PermissionType, camel_case
@@ -408,6 +409,20 @@ def _words(text: str | None) -> list[str]:
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
+def _transformer_class(name: str | None) -> JsonObject:
+    """Check the class of a transformer. Raises `Refused` unless it sets headers."""
+    if name not in (None, "", ADD_HEADERS):
+        raise Refused(
+            f"transformerClassName is {name!r}: transformers in Java are not supported but {ADD_HEADERS}"
+        )
+    return {}
+
+
+def _transformer(headers: JsonObject | None) -> JsonObject:
+    added = [{"name": name, "value": _text(value)} for name, value in (headers or {}).items()]
+    return {"transformer": {"addHeaders": added}} if added else {}
+
+
 # ---- operations that call one route
 
 #: The members of a call for the value of a parameter.
@@ -432,6 +447,12 @@ PARAMETERS: Mapping[str, tuple[str, Members]] = {
         for name in ("durable", "purgeOnNoConsumers", "exclusive", "force", "createAddress")
     },
     "newPassword": ("s", _member("password")),
+    "routingName": ("s", _filter("routingName")),
+    "targets": ("n", lambda text: {"forwardingAddresses": _words(text)}),
+    "newFilter": ("s", lambda text: {"filter": text or None}),
+    "class": ("s", lambda text: _transformer_class(text)),
+    "headers": ("o", lambda headers: _transformer(headers)),
+    "headersAsJSON": ("s", lambda text: _transformer(_object(text, "properties") if text else None)),
     "roles": ("s", lambda text: {} if text is None else {"roles": _words(text)}),
     "routingTypes": ("s", lambda text: {"routingTypes": _words(text)} if _words(text) else {}),
     "newRoutingTypes": ("s", lambda text: {"routingTypes": _words(text)}),
@@ -598,6 +619,27 @@ on_broker("updateAddress", "changeAddress", _address_text, "name newRoutingTypes
 on_broker("deleteAddress", "deleteAddress", _void, "name", "name force")
 on_broker("getAddressInfo", "address", _address_text, "name")
 on_broker("reloadConfigurationFile", "reload", _void)
+_divert = "name routingName address targets exclusive filter class"
+on_broker(
+    "createDivert",
+    "createDivert",
+    _void,
+    _divert,
+    f"{_divert} routingType",
+    f"{_divert} headers routingType",
+    f"{_divert} headersAsJSON routingType",
+)
+on_broker(
+    "updateDivert",
+    "changeDivert",
+    _void,
+    "name targets newFilter class headers routingType",
+    "name targets newFilter class headersAsJSON routingType",
+)
+on_broker("destroyDivert", "deleteDivert", _void, "name")
+on_broker("destroyBridge", "deleteBridge", _void, "name")
+on_broker("removeAddressSettings", "deleteAddressSetting", _void, "name")
+on_broker("removeSecuritySettings", "deleteSecuritySetting", _void, "name")
 on_broker(
     "addUser",
     "createUser",
@@ -817,6 +859,69 @@ def address_settings(target: Target, match: str) -> str:
     shown = addresses.settings_shown(target.directory.settings.lookup(match))
     shown["addressFullMessagePolicy"] = shown.pop("addressFullPolicy")
     return json.dumps(shown, separators=(",", ":"), default=str)
+
+
+#: Members of Artemis's JSON of a divert or a bridge whose names in the HTTP API differ.
+RENAMED = {"filterString": "filter", "queueName": "queue", "clientFailureCheckPeriod": "checkPeriod"}
+
+
+def _element(text: str | None, kind: str) -> JsonObject:
+    """The JSON of a divert or a bridge in Artemis as a body of the HTTP API. Raises `Refused`."""
+    body: JsonObject = {}
+    for name, value in _object(text, kind).items():
+        key = camel_case(name.replace("-", "_"))
+        if key == "transformerConfiguration":
+            given = value if isinstance(value, dict) else {}
+            body |= _transformer_class(given.get("class-name")) | _transformer(given.get("properties"))
+        elif key == "forwardingAddress" and kind == "divert":
+            body["forwardingAddresses"] = _words(value)
+        elif value is not None:
+            body[RENAMED.get(key, key)] = value
+    return body
+
+
+def _create(kind: str, target: Target, text: str | None) -> Steps:
+    yield from target.call(f"create{kind.capitalize()}", **_element(text, kind))
+    return NOTHING
+
+
+operation("broker", "createDivert", "n")(partial(_create, "divert"))
+operation("broker", "createBridge", "n", secret=(0,))(partial(_create, "bridge"))
+
+
+@operation("broker", "addAddressSettings", "nn")
+def add_address_settings(target: Target, match: str, text: str) -> Steps:
+    """Replace an address-setting by the values of a JSON object."""
+    given = _object(text, "address-settings")
+    if "addressFullMessagePolicy" in given:
+        given["addressFullPolicy"] = given.pop("addressFullMessagePolicy")
+    former = dict.fromkeys(target.context.run_time.present("address-setting", match) or ())
+    yield from target.call("changeAddressSetting", name=match, settings={**former, **given})
+    return NOTHING
+
+
+#: Permissions in the order of Artemis's parameters; signatures end after the seventh, the eighth or the tenth.
+GRANTS = (
+    "send consume createDurableQueue deleteDurableQueue createNonDurableQueue deleteNonDurableQueue manage browse "
+    "createAddress deleteAddress"
+).split()
+
+
+@operation("broker", "addSecuritySettings", *("n" + "s" * number for number in (7, 8, 10)))
+def add_security_settings(target: Target, match: str, *roles: str | None) -> Steps:
+    """Replace a security-setting: roles with commas for each permission."""
+    granted = {kind: _words(text) or None for kind, text in zip(GRANTS, roles, strict=False)}
+    former = dict.fromkeys(map(str, PermissionType))
+    yield from target.call("changeSecuritySetting", name=match, permissions={**former, **granted})
+    return NOTHING
+
+
+@operation("broker", "getRoles", "n")
+def roles_of(target: Target, match: str) -> list[list[Any]]:
+    """The roles of an address, each with its permissions in Artemis's order."""
+    return [
+        [each["name"], *(each[kind] for kind in GRANTS)] for each in json.loads(roles_as_json(target, match))
+    ]
 
 
 @operation("broker", "getRolesAsJSON", "n")

@@ -34,6 +34,7 @@ from stompring.settings.model import (
     QueueConfiguration,
     options_of,
 )
+from stompring.settings.run_time import FILE, RUN_TIME, line_of, source_of
 
 from .addresses import address_of
 from .api import (
@@ -155,6 +156,8 @@ def shown_setting(row: Option, value: Any, origin: Origin) -> JsonObject:
         "value": hidden(value),
         "unit": row.unit or None,
         **origin._asdict(),
+        "line": line_of(origin.line),
+        "definedIn": None if origin.match is None else source_of(origin.line),
         "addressSetting": INHERITED.get(row.inherits),
         "group": row.group or None,
         "changeable": row.http == CHANGEABLE,
@@ -172,6 +175,9 @@ SETTING: dict[str, Schema] = {
     ),
     "match": string_or_null("match of the address-setting."),
     "line": integer("Line of the address-setting in broker.xml.", minimum=1, null=True),
+    "definedIn": string_or_null(
+        "Where the address-setting is defined: broker.xml or run time.", enum=[FILE, RUN_TIME, None]
+    ),
     "addressSetting": string_or_null(
         "Of a queue: the address-setting that provides the value for new queues."
     ),

@@ -15,7 +15,9 @@ from stompring.security.accounts import InvalidUser, UserFiles
 from stompring.session.destination import name_of_others
 from stompring.settings.match import is_internal
 from stompring.settings.model import PermissionType
+from stompring.settings.run_time import FILE, RUN_TIME, line_of, source_of
 
+from .addresses import defined_in
 from .api import (
     CONFLICT,
     MANAGE,
@@ -201,6 +203,7 @@ def decisions(
             "allowed": allowed,
             "allowedOverHTTP": allowed or manages,
             "match": match,
+            "definedIn": None if deciding is None else source_of(deciding.line),
             "roles": sorted(shown),
             "reason": reason,
         }
@@ -216,6 +219,7 @@ class Grant(NamedTuple):
     permission: PermissionType | None  # None: the entry grants nothing, so that every operation is denied
     roles: list[str]
     line: int | None
+    durable: bool
 
 
 GRANT_FIELDS: Fields[Grant] = {
@@ -229,7 +233,8 @@ GRANT_FIELDS: Fields[Grant] = {
         "permission",
     ),
     "roles": array(TEXT, "Roles with the permission, sorted.", "roles"),
-    "line": integer("Line of the entry in broker.xml.", "line", 1, null=True),
+    "definedIn": defined_in(lambda each: each.line, lambda each: each.durable),
+    "line": integer("Line of the entry in broker.xml.", lambda each: line_of(each.line), 1, null=True),
 }
 
 
@@ -241,6 +246,9 @@ ENTRY = structure(
             "Whether the HTTP API allows it: also if the user has manage on activemq.management."
         ),
         "match": string_or_null("match of the deciding security-setting; null: none matches."),
+        "definedIn": string_or_null(
+            "Where it is defined: broker.xml or run time.", enum=[FILE, RUN_TIME, None]
+        ),
         "roles": array(
             TEXT,
             "Roles to which this entry grants the permission. Without view on activemq.management: those of the user.",
@@ -418,6 +426,7 @@ def show_permissions(call: Call) -> Json:
                 "allowed": True,
                 "allowedOverHTTP": True,
                 "match": None,
+                "definedIn": None,
                 "roles": [],
                 "reason": "Security is disabled: every operation is allowed",
             }
@@ -448,7 +457,13 @@ def list_security_settings(call: Call) -> list[Grant]:
     An address is decided by its most specific match alone.
     """
     return [
-        Grant(entry.match, permission, sorted(entry.roles[permission]) if permission else [], entry.line)
+        Grant(
+            entry.match,
+            permission,
+            sorted(entry.roles[permission]) if permission else [],
+            entry.line,
+            call.context.run_time.durable,
+        )
         for entry in call.context.configuration.security_settings
         for permission in ([each for each in PermissionType if each in entry.roles] or (None,))
     ]

@@ -35,6 +35,9 @@ MAX_REPORTED = 100
 #: Milliseconds after which a connection without messages counts as working.
 STABLE = 1000
 
+#: Kind of the stored values that name the paused bridges.
+PAUSED = "paused-bridge"
+
 DUPLICATE_ID = b"_AMQ_DUPL_ID"
 
 #: Headers of a stored message that state its routing in this broker. They are not forwarded.
@@ -624,8 +627,9 @@ class Bridge:
         return True
 
     def set_paused(self, paused: bool) -> None:
-        """Pause or resume consumption of the queue; connections stay open."""
+        """Pause or resume consumption of the queue, also after a restart; connections stay open."""
         self.paused = paused
+        self.broker.storage.values.put(PAUSED, self.name, {} if paused else None)
         for worker in self.workers:
             worker.update()
 
@@ -713,6 +717,7 @@ class Bridges:
                 continue
             del self.by_name[name]
             if configuration is None:
+                self._broker.storage.values.put(PAUSED, name, None)
                 bridge.stop()
             else:
                 self._replace(bridge, self._add(configuration))
@@ -736,11 +741,12 @@ class Bridges:
 
     def _add(self, configuration: BridgeConfiguration) -> Bridge:
         bridge = Bridge(self._broker, configuration, self._identity, self._connect)
+        bridge.paused = configuration.name in self._broker.storage.values.of(PAUSED)
         self.by_name[configuration.name] = bridge
         return bridge
 
     def _replace(self, old: Bridge, new: Bridge) -> None:
-        started, new.paused = old.started, old.paused
+        started = old.started
 
         def begin() -> None:
             if started and self._running and self.by_name.get(new.name) is new:

@@ -44,7 +44,7 @@ class Broker(Services):
         self.diverts = Diverts(self)
         self.bind_diverts = self.diverts.bind
         for divert in configuration.diverts:
-            self.diverts.add(divert)
+            self.diverts.put(divert)
 
     def suspend_delivery(self) -> None:
         """Suspend the delivery of all queues, in memory and in pages, until `resume_delivery`. All else continues."""

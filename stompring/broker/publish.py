@@ -37,7 +37,7 @@ from itertools import chain
 from typing import NamedTuple, cast
 
 from stompring.errors import Refused
-from stompring.settings.match import Pattern
+from stompring.settings.match import DivertGraph
 from stompring.settings.model import (
     ComponentRoutingType,
     DivertConfiguration,
@@ -733,6 +733,7 @@ class Divert:
         self.loops = 0  # copies not sent: their message had already passed the forwarding address
         self.broker = broker
         self.name = configuration.name
+        self.position = 0  # position among the diverts of the broker
         self.logged: set[str] = set()  # forwarding addresses with a logged warning
         self.configure(configuration)
 
@@ -742,15 +743,8 @@ class Divert:
         kind = configuration.routing_type
         self.passes = kind is ComponentRoutingType.PASS  # copies have the routing type of their message
         self.routing_type = RoutingType(kind) if kind in RoutingType.__members__ else None
-        self.pattern = Pattern(configuration.address, self.broker.configuration.wildcard)
         self.accepts = compiled_filter(configuration.filter)
         self.logged.clear()
-
-    def applies_to(self, address: str) -> bool:
-        """Return whether the divert copies messages of the address with this name."""
-        if self.broker.configuration.wildcard.routing_enabled:
-            return self.pattern.matches(address)
-        return self.pattern.text == address
 
     def warn(self, target: str, text: str, *values: object) -> None:
         """Log a warning about a forwarding address, once until the divert is changed."""
@@ -969,40 +963,64 @@ def _rejections(address: Address, traits: Traits, message: Message | None) -> It
 
 
 class Diverts:
-    """The diverts of a broker, by name."""
+    """The diverts of a broker, by name. ``graph``: their configurations by address."""
 
     def __init__(self, broker: Services) -> None:
         self._broker = broker
+        self._next_position = 0
         self.by_name: dict[str, Divert] = {}
+        self.graph = DivertGraph((), broker.configuration.wildcard)
 
     def bind(self, address: Address) -> None:
         """Update the diverts of an address. Unchanged ones keep their `BoundDivert`."""
         before = {bound.divert: bound for bound in diverts_of(address)}
+        applying = [self.by_name[each.name] for each in self.graph.of(address.name)]
+        applying.sort(key=lambda one: one.position)
         found: list[BoundDivert] = []
-        for one in self.by_name.values():
-            if one.applies_to(address.name):
-                former = before.get(one)
-                if former is not None and former.configuration is one.configuration:
-                    found.append(before.pop(one))
-                else:
-                    found.append(BoundDivert(one, address))
+        for one in applying:
+            former = before.get(one)
+            if former is not None and former.configuration is one.configuration:
+                found.append(before.pop(one))
+            else:
+                found.append(BoundDivert(one, address))
         if before or len(found) != len(address.diverts):
             address.set_diverts(tuple(found))
         for bound in before.values():
             bound.stop()
 
-    def add(self, configuration: DivertConfiguration) -> None:
-        """Add a divert. The caller calls `bind_all` after its changes."""
-        self.by_name[configuration.name] = Divert(self._broker, configuration)
+    def put(self, configuration: DivertConfiguration) -> None:
+        """Add or change a divert. The caller calls `bind_all` or `bind_to` after its changes."""
+        self.graph.put(configuration)
+        live = self.by_name.get(configuration.name)
+        if live is not None:
+            live.configure(configuration)
+            return
+        live = self.by_name[configuration.name] = Divert(self._broker, configuration)
+        live.position = self._next_position
+        self._next_position += 1
 
     def remove(self, name: str) -> None:
-        """Remove a divert. The caller calls `bind_all` after its changes."""
+        """Remove a divert. The caller calls `bind_all` or `bind_to` after its changes."""
         del self.by_name[name]
+        self.graph.remove(name)
 
     def bind_all(self) -> None:
         """Update all addresses after a change of diverts, or of policies that are their transformers."""
         for address in self._broker.directory.addresses.values():
             self.bind(address)
+
+    def bind_to(self, configuration: DivertConfiguration) -> None:
+        """Update the addresses of one divert, which was changed or removed."""
+        addresses = self._broker.directory.addresses
+        pattern = self.graph.pattern_of(configuration)
+        if pattern is None:
+            address = addresses.get(configuration.address)
+            if address is not None:
+                self.bind(address)
+            return
+        for address in addresses.values():
+            if pattern.matches(address.name):
+                self.bind(address)
 
 
 class Target(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,7 +173,14 @@ def consumers(name: str = QUEUE, remote: Remote = running) -> None:
 
 
 SETTINGS = columns(
-    element=(0, "SETTING"), value=(0, plain_text), unit=1, source=0, match=1, line=3, meaning=2
+    element=(0, "SETTING"),
+    value=(0, plain_text),
+    unit=1,
+    source=0,
+    match=1,
+    definedIn=(1, "DEFINED IN"),
+    line=3,
+    meaning=2,
 )
 
 
@@ -191,10 +199,9 @@ def settings(name: str = QUEUE, remote: Remote = running) -> None:
 # ---- create and update, with the options of the API
 
 
-def _attribute(row: Option) -> inspect.Parameter:
-    """The option of the command for an attribute of a queue."""
+def _attribute(row: Option, flag: str) -> inspect.Parameter:
+    """The option of the command for a setting of a queue or a bridge."""
     value_type = VALUE_TYPES[row.type]
-    flag = "--owner" if row.name == "user" else f"--{row.name.replace('_', '-')}"
     meaning = row.meaning.replace("`", "")
     if row.unit:
         meaning += f"  [{row.unit}]"
@@ -213,13 +220,23 @@ def _attribute(row: Option) -> inspect.Parameter:
 
 
 def attribute_options(*kinds: str) -> Any:
-    """Options for all attributes of a queue. The value is the object for the API; an empty text unsets an attribute."""
+    """Options for all attributes of a queue, see `row_options`."""
+    return row_options(
+        [row for row in options_of(QueueConfiguration) if row.http in kinds], {"user": "--owner"}
+    )
+
+
+def row_options(rows: Sequence[Option], flags: Mapping[str, str]) -> Any:
+    """Options for settings; ``flags``: their names other than those of the settings. The value is the object for the
+    API; an empty text unsets a setting.
+    """
 
     def attributes(**given: Any) -> JsonObject:
         return {name: None if value == "" else value for name, value in without_none(given).items()}
 
-    rows = [row for row in options_of(QueueConfiguration) if row.http in kinds]
-    attributes.__signature__ = inspect.Signature(list(map(_attribute, rows)))  # type: ignore[attr-defined]
+    attributes.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [_attribute(row, flags.get(row.name) or f"--{row.xml_name}") for row in rows]
+    )
     return provided(attributes)
 
 

@@ -400,10 +400,16 @@ def set_level(
 
 
 ANSWERS = columns(
-    permission=0, allowed=0, allowedOverHTTP=(3, "OVER HTTP"), match=(1, "BY RULE"), roles=2, reason=2
+    permission=0,
+    allowed=0,
+    allowedOverHTTP=(3, "OVER HTTP"),
+    match=(1, "BY RULE"),
+    definedIn=(2, "DEFINED IN"),
+    roles=2,
+    reason=2,
 )
 
-MATRIX = columns(match=0, permission=0, roles=0, line=1)
+MATRIX = columns(match=0, permission=0, roles=0, definedIn=(1, "DEFINED IN"), line=1)
 
 
 @click.group()

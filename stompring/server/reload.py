@@ -29,8 +29,8 @@ from stompring.broker.reference import QueueAttributes
 from stompring.errors import ConfigurationError, Refused
 from stompring.security.accounts import Versions, versions_of
 from stompring.settings.artemis import describe_ignored, ignored_names
-from stompring.settings.broker_xml import Change, Reload, find_loops, read_broker_xml
-from stompring.settings.match import SettingsRepository
+from stompring.settings.broker_xml import Change, Reload, read_broker_xml
+from stompring.settings.match import DivertGraph, SettingsRepository
 from stompring.settings.model import (
     AddressConfiguration,
     BrokerConfiguration,
@@ -53,6 +53,7 @@ COMPARED_SEPARATELY = frozenset(
     {
         "file",
         "files",
+        "document",
         "warnings",
         "bridges",
         "ignored",
@@ -278,7 +279,7 @@ def apply(
     for divert in new.diverts:
         transformer = divert.transformer
         if transformer is not None and transformer.policy is not None:
-            broker.diverts.by_name[divert.name].configure(divert)  # the policy of the divert may have changed
+            broker.diverts.put(divert)  # the policy of the divert may have changed
     broker.diverts.bind_all()
     for room in (
         broker.memory,
@@ -287,6 +288,21 @@ def apply(
     ):
         room.retry_all()  # the policy for waiting messages may have changed
     return outcome
+
+
+def apply_divert(broker: Broker, new: BrokerConfiguration, name: str) -> None:
+    """Apply ``new``, which differs from the configuration in use in one divert alone."""
+    live = broker.diverts.by_name.get(name)
+    changed = [] if live is None else [live.configuration]
+    wanted = next((divert for divert in new.diverts if divert.name == name), None)
+    broker.configuration = new
+    if wanted is not None:
+        broker.diverts.put(wanted)
+        changed.append(wanted)
+    elif live is not None:
+        broker.diverts.remove(name)
+    for divert in changed:
+        broker.diverts.bind_to(divert)
 
 
 def _divert_changes(
@@ -298,9 +314,9 @@ def _divert_changes(
     for name, configured in wanted.items():
         live = diverts.by_name.get(name)
         if live is None:
-            yield f"divert {name} created", partial(diverts.add, configured)
+            yield f"divert {name} created", partial(diverts.put, configured)
         elif live.configuration != configured:
-            yield f"divert {name} changed", partial(live.configure, configured)
+            yield f"divert {name} changed", partial(diverts.put, configured)
     for name, live in list(diverts.by_name.items()):
         forced = settings.lookup(live.configuration.address).config_delete_diverts is DeletionPolicy.FORCE
         if name not in wanted and forced:
@@ -310,7 +326,7 @@ def _divert_changes(
 def _reject_conflicts(broker: Broker, new: BrokerConfiguration) -> None:
     for _, text in _conflicts(broker, new):
         raise ConfigurationError(text, new.file)
-    for loop in find_loops(_diverts_after(broker, new), broker.configuration.wildcard):
+    for loop in DivertGraph(_diverts_after(broker, new), broker.configuration.wildcard).loops():
         raise ConfigurationError(str(loop), new.file, loop.diverts[-1].line)
 
 

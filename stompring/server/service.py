@@ -45,7 +45,7 @@ from stompring.session.connect import Anonymous, Authenticator
 from stompring.session.outbox import Outgoing
 from stompring.settings.broker_xml import Reload, read_broker_xml
 from stompring.settings.machine import machine_memory
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, StompAcceptor
 from stompring.store.datadir import DataLock
 from stompring.store.files import Files
 from stompring.store.pages import Paging
@@ -65,7 +65,8 @@ from .protocol import (
     raise_open_file_limit,
 )
 from .reactor import reactor_name
-from .reload import ConfigurationWatch, apply, preview
+from .reload import ConfigurationWatch, apply, apply_divert, preview
+from .run_time import RunTimeChanges
 from .sd_notify import SystemdNotifier
 from .standby import LockStandby, LogStandby, Replication, Standby
 
@@ -92,6 +93,7 @@ class BrokerService(MultiService, AdminContext):
     paging: Paging | None = None  # None, like the next two attributes, without persistence
     dispatch: TargetAreas | None = None
     disk_monitor: DiskMonitor | None = None
+    run_time: RunTimeChanges
     stopping = False
     listen_until = 0.0  # `reactor.seconds` until which the broker retries ports in use
 
@@ -168,6 +170,19 @@ class BrokerService(MultiService, AdminContext):
                 "STORE_RECOVERED" if fault is None else "STORE_FAILED", fault or "the store is writable again"
             )
             persistence.recover(broker)
+        self.run_time = RunTimeChanges(
+            broker,
+            self._use_run_time,
+            lambda: {
+                port
+                for name, _, port in self.listening
+                if isinstance(self.acceptors.get(name), StompAcceptor)
+            },
+        )
+        configuration = self.run_time.start(configuration, lambda new: load(new, self._sources))
+        if configuration is not self.configuration:
+            self.policies.use(load(configuration, self._sources))
+            self.configuration = self._started_with = configuration
         apply(broker, configuration, starting=True)
         self.bridges.apply(configuration.bridges)
         if persistence is not None:
@@ -296,7 +311,8 @@ class BrokerService(MultiService, AdminContext):
 
     def _reload(self) -> Reload:
         try:
-            with self._watch.reread(self.configuration) as new:
+            with self._watch.reread(self.configuration) as file:
+                new = self.run_time.merge(file)
                 modules = None
                 if self.security is not None:
                     self.security.refresh()
@@ -312,6 +328,7 @@ class BrokerService(MultiService, AdminContext):
             self._notify("RELOADED", text)
             return Reload(refused=str(fault))
         self.configuration = new
+        outcome.warnings += self.run_time.drop(file)
         outcome.applied += self.bridges.apply(new.bridges)
         outcome.applied += [
             f"acceptor {name}: new certificates" for name in self.listener_stack.use(certificates)
@@ -331,7 +348,8 @@ class BrokerService(MultiService, AdminContext):
         file = self.configuration.file
         assert file is not None
         try:
-            new = read_broker_xml(file)
+            found = read_broker_xml(file)
+            new = self.run_time.merge(found)
             if self.security is not None:
                 self.security.check_files()
                 self.security.logins.read_modules(new)
@@ -340,11 +358,31 @@ class BrokerService(MultiService, AdminContext):
             outcome = preview(self.broker, new, self._started_with)
         except (ConfigurationError, Refused) as fault:
             return Reload(refused=str(fault))
+        outcome.warnings += self.run_time.replaced(found)
         outcome.applied += self.bridges.compare({each.name: each for each in new.bridges})
         outcome.applied += [
             f"acceptor {name}: new certificates" for name in self.listener_stack.differing(certificates)
         ]
         return outcome
+
+    def _use_run_time(self, new: BrokerConfiguration, kind: str, name: str) -> None:
+        """Apply a configuration that differs in one element. Raises `ConfigurationError`."""
+        plugins = load(new, self._sources) if new.plugins else None
+
+        def begin() -> None:
+            if plugins is not None:
+                self.policies.use(plugins)
+
+        if kind == "divert":
+            begin()
+            apply_divert(self.broker, new, name)
+        else:
+            apply(self.broker, new, self._started_with, begin=begin)
+        self.configuration = new
+        if kind == "bridge":
+            self.bridges.apply(new.bridges)
+        elif kind == "security-setting" and self.security is not None:
+            self.security.use(new)
 
     def _log_reload(self, file: str | None, outcome: Reload) -> None:
         for text in outcome.restart_required:

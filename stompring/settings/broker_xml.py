@@ -12,6 +12,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -58,6 +59,7 @@ from .machine import (
 )
 from .match import (
     INTERNAL,
+    DivertGraph,
     Pattern,
     SettingsRepository,
     defaults_of,
@@ -120,61 +122,6 @@ FIXED_HEADERS = {
 }
 
 
-class DivertLoop(NamedTuple):
-    """A loop of diverts: each applies to the copies of the previous divert, and the first to those of the last."""
-
-    diverts: tuple[DivertConfiguration, ...]
-    addresses: tuple[str, ...]  # forwarding address of each divert in the loop
-
-    def __str__(self) -> str:
-        names = " and ".join(f"'{one.name}'" for one in self.diverts)
-        path = " to ".join((self.addresses[-1], *self.addresses))
-        what = f"divert {names} forms" if len(self.diverts) == 1 else f"diverts {names} form"
-        return f"{what} a loop: {path}; a message would be copied without end. Remove one of the diverts"
-
-
-def find_loops(diverts: Iterable[DivertConfiguration], wildcard: WildcardSyntax) -> Iterator[DivertLoop]:
-    """Find loops of diverts; ignores filters. Finds at least one of several loops that share a divert."""
-    given = list(diverts)
-    by_address: dict[str, list[DivertConfiguration]] = {}
-    by_pattern: list[tuple[Pattern, DivertConfiguration]] = []
-    for one in given:
-        pattern = Pattern(one.address, wildcard)
-        if pattern.is_wildcard and wildcard.routing_enabled:
-            by_pattern.append((pattern, one))
-        else:
-            by_address.setdefault(one.address, []).append(one)
-
-    def following(divert: DivertConfiguration) -> Iterator[tuple[str, DivertConfiguration]]:
-        """The diverts that apply to the copies of ``divert``, each with the forwarding address that leads to it."""
-        for target in divert.forwarding_address:
-            for one in by_address.get(target, ()):
-                yield target, one
-            for pattern, one in by_pattern:
-                if pattern.matches(target):
-                    yield target, one
-
-    done: set[str] = set()
-    for first in given:
-        if first.name in done:
-            continue
-        path = {first.name: ("", first)}  # each with the forwarding address that leads to it
-        branches = [following(first)]
-        while branches:
-            found = next(branches[-1], None)
-            if found is None:
-                branches.pop()
-                done.add(path.popitem()[0])
-                continue
-            target, after = found
-            if after.name in path:
-                addresses, loop = zip(*list(path.values())[list(path).index(after.name) :], strict=True)
-                yield DivertLoop(loop, (*addresses[1:], target))
-            elif after.name not in done:
-                path[after.name] = found
-                branches.append(following(after))
-
-
 NAMESPACES = ("urn:activemq", "urn:activemq:core", None)
 _JMS = "urn:activemq:jms"
 _XINCLUDE = "http://www.w3.org/2001/XInclude"
@@ -212,6 +159,20 @@ def parse_broker_xml(
     Raises `ConfigurationError` as `read_broker_xml` does.
     """
     faults = Faults(file)
+    references = _references_of(file)
+    inclusion = Inclusion(file, references, faults)
+    try:
+        root = _parse_xml(data, file)
+        inclusion.resolve(root, Path(file), (Path(file).resolve(),))
+        document = deepcopy(root)
+        configuration = read_tree(root, file, faults, tolerates)
+    except ConfigurationError as error:
+        error.files = tuple(inclusion.files)
+        raise
+    return replace(configuration, files=tuple(inclusion.files), document=document)
+
+
+def _references_of(file: str) -> References:
     folder = Path(file).parent
     instance = instance_directory(file)
     # the properties that Artemis's start script defines
@@ -220,30 +181,34 @@ def parse_broker_xml(
         "artemis.instance.etc": str(folder.absolute()),
         "data.dir": str(instance / "data"),
     }
-    references = References(folder, properties=properties)
-    inclusion = Inclusion(file, references, faults)
+    return References(folder, properties=properties)
+
+
+def read_tree(
+    root: etree._Element,
+    file: str,
+    faults: Faults | None = None,
+    tolerates: Callable[[ConfigurationError], bool] = lambda faults: False,
+) -> BrokerConfiguration:
+    """The configuration in a tree whose includes are resolved. Changes the tree. Raises `ConfigurationError`."""
+    faults = faults or Faults(file)
+    references = _references_of(file)
+    reading = _DocumentReader(faults, references)
+    document = reading.document(root)
+    core = document.first("core")
+    configuration = (
+        _CoreReader(core, faults, references, reading.ignored).configuration()
+        if core is not None
+        else BrokerConfiguration(file=file)
+    )
     try:
-        root = _parse_xml(data, file)
-        inclusion.resolve(root, Path(file), (Path(file).resolve(),))
-        reading = _DocumentReader(faults, references)
-        document = reading.document(root)
-        core = document.first("core")
-        configuration = (
-            _CoreReader(core, faults, references, reading.ignored).configuration()
-            if core is not None
-            else BrokerConfiguration(file=file)
-        )
-        try:
-            faults.raise_if_any()
-            _validate(root, faults)
-            faults.raise_if_any()
-        except ConfigurationError as error:
-            if core is None or not tolerates(error):
-                raise
+        faults.raise_if_any()
+        _validate(root, faults)
+        faults.raise_if_any()
     except ConfigurationError as error:
-        error.files = tuple(inclusion.files)
-        raise
-    return replace(configuration, files=tuple(inclusion.files), notified=frozenset(reading.notified))
+        if core is None or not tolerates(error):
+            raise
+    return replace(configuration, notified=frozenset(reading.notified))
 
 
 def _parse_xml(data: bytes, file: str) -> etree._Element:
@@ -273,7 +238,7 @@ def _parse_xml(data: bytes, file: str) -> etree._Element:
 MAX_INCLUDED = 200
 
 #: The name of the attribute that marks the root element of an included file, with the file.
-_INCLUDED = "{urn:stompring:included}file"
+INCLUDED = "{urn:stompring:included}file"
 
 
 class Inclusion:
@@ -356,7 +321,7 @@ class Inclusion:
             raise ValueError(f"{target} is not a file; create it, or remove the element")
         root = _parse_xml(data, str(target))
         self.resolve(root, target, (*above, real))
-        root.set(_INCLUDED, str(target))
+        root.set(INCLUDED, str(target))
         return root
 
 
@@ -437,8 +402,8 @@ class _DocumentReader:
         first_lines: dict[str, int] = {}
         outer = self._file
         for child in list(element):
-            self._file = child.get(_INCLUDED, outer)
-            child.attrib.pop(_INCLUDED, "")
+            self._file = child.get(INCLUDED, outer)
+            child.attrib.pop(INCLUDED, "")
             name = self._plain_name(child)
             name = OLD_ELEMENT_NAMES.get((node.name, name or ""), name)
             line = self._line(child)
@@ -889,7 +854,7 @@ class _CoreReader:
             for name, node in named(self._core.within("diverts"))
             if (divert := self._divert(name, node)) is not None and self._is_new(f"divert '{name}'", node)
         ]
-        for loop in find_loops(diverts, self._wildcard):
+        for loop in DivertGraph(diverts, self._wildcard).loops():
             self._faults.add(loop.diverts[-1].line or 1, str(loop))
         return tuple(diverts)
 
@@ -993,7 +958,11 @@ class _CoreReader:
         transformer = self._transformer(bridge)
         if "queue_name" in values:
             yield BridgeConfiguration(
-                **values, name=name, connectors=tuple(connectors), transformer=transformer
+                **values,
+                name=name,
+                connectors=tuple(connectors),
+                transformer=transformer,
+                line=bridge.line,
             )
 
     # ---- acceptors and users

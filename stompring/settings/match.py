@@ -13,15 +13,16 @@ only the address ``orders.#``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from .model import (
     AddressSettingEntry,
     AddressSettings,
     BrokerConfiguration,
+    DivertConfiguration,
     FullPolicy,
     PolicyUse,
     WildcardSyntax,
@@ -238,6 +239,94 @@ def with_delimiter(match: str, markers: str | None, syntax: WildcardSyntax) -> s
         return match
     wildcards = (syntax.delimiter, syntax.any_words, syntax.single_word)
     return match if match[-2] in wildcards else f"{match[:-1]}{syntax.delimiter}{match[-1]}"
+
+
+class DivertLoop(NamedTuple):
+    """A loop of diverts: each applies to the copies of the previous divert, and the first to those of the last."""
+
+    diverts: tuple[DivertConfiguration, ...]
+    addresses: tuple[str, ...]  # forwarding address of each divert in the loop
+
+    def __str__(self) -> str:
+        names = " and ".join(f"'{one.name}'" for one in self.diverts)
+        path = " to ".join((self.addresses[-1], *self.addresses))
+        what = f"divert {names} forms" if len(self.diverts) == 1 else f"diverts {names} form"
+        return f"{what} a loop: {path}; a message would be copied without end. Remove one of the diverts"
+
+
+class DivertGraph:
+    """Diverts by the addresses that they apply to."""
+
+    def __init__(self, diverts: Iterable[DivertConfiguration], wildcard: WildcardSyntax) -> None:
+        self._wildcard = wildcard
+        self._diverts: dict[str, DivertConfiguration] = {}
+        self._by_address: dict[str, dict[str, DivertConfiguration]] = {}
+        self._by_pattern: dict[str, tuple[Pattern, DivertConfiguration]] = {}
+        for one in diverts:
+            self.put(one)
+
+    def put(self, divert: DivertConfiguration) -> None:
+        """Add a divert, or replace the one with its name."""
+        self.remove(divert.name)
+        self._diverts[divert.name] = divert
+        pattern = self.pattern_of(divert)
+        if pattern is not None:
+            self._by_pattern[divert.name] = pattern, divert
+        else:
+            self._by_address.setdefault(divert.address, {})[divert.name] = divert
+
+    def remove(self, name: str) -> None:
+        """Remove a divert, if it exists."""
+        divert = self._diverts.pop(name, None)
+        if divert is not None and self._by_pattern.pop(name, None) is None:
+            named = self._by_address[divert.address]
+            del named[name]
+            if not named:
+                del self._by_address[divert.address]
+
+    def pattern_of(self, divert: DivertConfiguration) -> Pattern | None:
+        """The wildcard address of a divert; None if its address has no wildcard in effect."""
+        pattern = Pattern(divert.address, self._wildcard)
+        return pattern if pattern.is_wildcard and self._wildcard.routing_enabled else None
+
+    def of(self, address: str) -> Iterator[DivertConfiguration]:
+        """The diverts that apply to an address."""
+        yield from self._by_address.get(address, {}).values()
+        for pattern, one in self._by_pattern.values():
+            if pattern.matches(address):
+                yield one
+
+    def loops(self, starts: Iterable[DivertConfiguration] | None = None) -> Iterator[DivertLoop]:
+        """Find loops, only those that can be reached from ``starts`` if given; ignores filters.
+
+        Finds at least one of several loops that share a divert.
+        """
+
+        def following(divert: DivertConfiguration) -> Iterator[tuple[str, DivertConfiguration]]:
+            """The diverts that apply to copies of ``divert``, each with the forwarding address that leads to it."""
+            for target in divert.forwarding_address:
+                for one in self.of(target):
+                    yield target, one
+
+        done: set[str] = set()
+        for first in self._diverts.values() if starts is None else starts:
+            if first.name in done:
+                continue
+            path = {first.name: ("", first)}  # each with the forwarding address that leads to it
+            branches = [following(first)]
+            while branches:
+                found = next(branches[-1], None)
+                if found is None:
+                    branches.pop()
+                    done.add(path.popitem()[0])
+                    continue
+                target, after = found
+                if after.name in path:
+                    addresses, loop = zip(*list(path.values())[list(path).index(after.name) :], strict=True)
+                    yield DivertLoop(loop, (*addresses[1:], target))
+                elif after.name not in done:
+                    path[after.name] = found
+                    branches.append(following(after))
 
 
 def overlaps(one: str, other: str, syntax: WildcardSyntax) -> bool:

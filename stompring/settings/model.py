@@ -952,6 +952,7 @@ class BridgeConfiguration:
         "stops, at most 5000.",
     )
     transformer: TransformerConfiguration | None = section(None, "transformer")
+    line: int | None = field(default=None, compare=False)
 
 
 @frozen
@@ -1624,6 +1625,7 @@ class BrokerConfiguration:
     )
     file: str | None = None
     files: tuple[str, ...] = field(default=(), compare=False)  # the file and its included files
+    document: Any = field(default=None, compare=False, repr=False)  # XML tree of the file, for `run_time`
     warnings: tuple[str, ...] = ()  # settings that are valid and have no effect, with file and line
     ignored: tuple[IgnoredSetting, ...] = ()  # settings of Artemis without effect here
     guest: Guest | None = None  # guest of Artemis's login.config

@@ -303,7 +303,7 @@ OF_THE_BROKER: dict[tuple[str, str], PermissionType] = {
         for name in (
             "broker broker/history queues addresses consumers connections connections/{id} connections/{id}/history "
             "diverts diverts/{name} bridges bridges/{name} events drain loggers tasks tasks/{id} plugins retention ha "
-            "dead-letters security-settings"
+            "dead-letters security-settings address-settings address-settings/{name}"
         ).split()
     },
     ("GET", "/metrics"): P.VIEW,
@@ -317,6 +317,14 @@ OF_THE_BROKER: dict[tuple[str, str], PermissionType] = {
     ("DELETE", "/api/v1/tasks/{id}"): P.EDIT,
     ("PATCH", "/api/v1/loggers/{name}"): P.EDIT,
     ("GET", "/api/v1/roles"): P.MANAGE,
+    ("GET", "/api/v1/configuration"): P.MANAGE,
+    **{("POST", f"/api/v1/{name}"): P.MANAGE for name in ("diverts", "bridges")},
+    ("PATCH", "/api/v1/diverts/{name}"): P.MANAGE,
+    **{
+        ("DELETE", f"/api/v1/{name}/{{name}}"): P.MANAGE
+        for name in ("diverts", "bridges", "address-settings", "security-settings")
+    },
+    **{("PATCH", f"/api/v1/{name}/{{name}}"): P.MANAGE for name in ("address-settings", "security-settings")},
     **{(method, "/api/v1/users"): P.MANAGE for method in ("GET", "POST")},
     **{(method, "/api/v1/users/{name}"): P.MANAGE for method in ("GET", "PATCH", "DELETE")},
 }
@@ -430,7 +438,7 @@ OPERATIONS = (*HTTP, *STOMP)
 
 #: The operations of each kind of resource that change nothing; with `management-message-rbac` each needs view.
 VIEWED = {
-    "broker": """getAddressInfo getAddressSettingsAsJSON getQueueNames getRolesAsJSON listAddresses
+    "broker": """getAddressInfo getAddressSettingsAsJSON getQueueNames getRoles getRolesAsJSON listAddresses
         listAllConsumersAsJSON listAllSessionsAsJSON listConnectionIDs listConnections listConnectionsAsJSON
         listConsumers listConsumersAsJSON
         listQueues listRemoteAddresses listSessions listSessionsAsJSON listUser""",
@@ -440,9 +448,11 @@ VIEWED = {
 
 #: The others need edit.
 EDITED = {
-    "broker": """addUser closeConnectionWithID closeConnectionsForAddress closeConnectionsForUser
-        closeConsumerConnectionsForAddress createAddress createQueue deleteAddress destroyQueue reloadConfigurationFile
-        removeUser resetUser updateAddress updateQueue""",
+    "broker": """addAddressSettings addSecuritySettings addUser closeConnectionWithID
+        closeConnectionsForAddress closeConnectionsForUser
+        closeConsumerConnectionsForAddress createAddress createBridge createDivert createQueue deleteAddress
+        destroyBridge destroyDivert destroyQueue reloadConfigurationFile removeAddressSettings removeSecuritySettings
+        removeUser resetUser updateAddress updateDivert updateQueue""",
     "address": "clearDuplicateIdCache pause purge resume sendMessage",
     "queue": """changeMessagePriority changeMessagesPriority copyMessage deliverScheduledMessage disable enable
         expireMessage expireMessages moveMessage moveMessages pause removeAllMessages removeMessage removeMessages

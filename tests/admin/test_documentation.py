@@ -26,7 +26,7 @@ def exposed(directory, accept="text/plain"):
     server.set_store_figures()
     server.set_listener_figures()
     server.service.node = node_with(ACTIVE)
-    server.broker.diverts.add(DivertConfiguration("d", "a", ("b",)))
+    server.broker.diverts.put(DivertConfiguration("d", "a", ("b",)))
     server.broker.policies.errors["rate-limit", "admit"] = 1
     server.broker.policies.slow_hooks["rate-limit", "admit"] = 1
     return server.ask("GET", "/metrics", headers={"Accept": accept, **basic()}).text

@@ -56,7 +56,7 @@ class Scene:
         self.client.put(b"dead", "/queue/free", **letter)
         transformer = TransformerConfiguration((Property("k", "v"),), ("x",))
         divert = DivertConfiguration("d", "elsewhere", ("b", "c"), "k = '1'", transformer=transformer)
-        self.server.broker.diverts.add(divert)
+        self.server.broker.diverts.put(divert)
         self.server.service.tasks.new("move", "q", None)
         self.server.done("POST", "/api/v1/queues/q/remove", {"filter": "colour = 'x'"})
 
@@ -98,6 +98,11 @@ BODIES = {
     "copyMessages": {"queue": "free"},
     "createAddress": {"name": "new", "routingTypes": ["ANYCAST"]},
     "changeAddress": {"paused": True},
+    "createDivert": {"name": "e", "address": "e", "forwardingAddresses": ["f"]},
+    "changeDivert": {"address": "e"},
+    "createBridge": {"name": "b", "queue": "q", "to": ["tcp://127.0.0.1:1"]},
+    "changeAddressSetting": {"settings": {"maxSizeMessages": 5}},
+    "changeSecuritySetting": {"permissions": {"send": ["staff"]}},
     "createUser": {"name": "clara", "password": "x", "roles": ["staff"]},
     "changeUser": {"password": "y", "roles": ["staff", "others"]},
 }

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.settings.broker_xml import find_loops
-from stompring.settings.match import SettingsRepository, matches
+from stompring.settings.match import DivertGraph, SettingsRepository, matches
 from stompring.settings.model import (
     AddressSettingEntry,
     ComponentRoutingType,
@@ -45,7 +44,7 @@ def configured(rows):
     for number, (address, targets, colour, exclusive, kind) in enumerate(rows):
         text = None if colour is None else f"colour = '{colour}'"
         one = DivertConfiguration(f"d{number}", address, tuple(targets), text, exclusive, routing_type=kind)
-        if not list(find_loops([*found, one], WildcardSyntax())):
+        if not list(DivertGraph([*found, one], WildcardSyntax()).loops()):
             found.append(one)
     return tuple(found)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.settings.broker_xml import find_loops
+from stompring.settings.match import DivertGraph
 from stompring.settings.model import (
     ComponentRoutingType,
     DivertConfiguration,
@@ -154,17 +154,17 @@ def test_no_loop_where_copies_meet_again():
         DivertConfiguration(name, address, (target,))
         for name, address, target in [("1", "a", "b"), ("2", "a", "c"), ("3", "b", "d"), ("4", "c", "d")]
     ]
-    assert not list(find_loops(made, WildcardSyntax()))
+    assert not list(DivertGraph(made, WildcardSyntax()).loops())
     back = DivertConfiguration("5", "d", ("a",))
-    assert [len(loop.diverts) for loop in find_loops([*made, back], WildcardSyntax())] == [3, 3]
+    assert [len(loop.diverts) for loop in DivertGraph([*made, back], WildcardSyntax()).loops()] == [3, 3]
 
 
 def test_without_wildcard_routing_a_pattern_is_a_name():
     made = [DivertConfiguration("1", "#", ("b",))]
-    assert list(find_loops(made, WildcardSyntax()))
-    assert not list(find_loops(made, WildcardSyntax(routing_enabled=False)))
+    assert list(DivertGraph(made, WildcardSyntax()).loops())
+    assert not list(DivertGraph(made, WildcardSyntax(routing_enabled=False)).loops())
 
 
 def test_many_diverts_are_checked_quickly():
     made = [DivertConfiguration(f"{at}", f"a{at}", (f"a{at + 1}",)) for at in range(5000)]
-    assert not list(find_loops(made, WildcardSyntax()))
+    assert not list(DivertGraph(made, WildcardSyntax()).loops())

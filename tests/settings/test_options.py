@@ -148,7 +148,7 @@ def test_rows_are_complete(row):
     "kind", [BrokerConfiguration, AddressSettings, StompAcceptor, FrameLimits, WebSocketSettings]
 )
 def test_every_field_of_a_configuration_has_a_row(kind):
-    no_setting = {"file", "files", "guest", "warnings", "ignored", "notified"}
+    no_setting = {"file", "files", "document", "guest", "warnings", "ignored", "notified"}
     of_the_url = {"name", "host", "port", "limits", "tls", "proxy", "websocket", "only", "path"}
     assert {each.name for each in fields(kind)} - no_setting - of_the_url <= {
         row.name for row in options_of(kind)

@@ -1,0 +1,207 @@
+"""Changes of diverts, bridges, address-settings and security-settings while the broker runs.
+
+The store has one value for each changed element (`NamedValues`), by its kind and name. The configuration in use is that
+of broker.xml with these elements (`stompring.settings.run_time`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stompring.broker.broker import Broker
+from stompring.errors import ConfigurationError, Refused
+from stompring.settings.model import BridgeConfiguration, BrokerConfiguration, DivertConfiguration
+from stompring.settings.network import is_local
+from stompring.settings.run_time import (
+    KINDS,
+    RunTimeElement,
+    Values,
+    export,
+    key_of,
+    merged,
+    of_file,
+    read_section,
+    unchanged,
+)
+
+log = logging.getLogger(__name__)
+
+#: Applies a configuration that differs in one element, by kind and name. Raises `ConfigurationError` before any change.
+Use = Callable[[BrokerConfiguration, str, str], None]
+
+
+class RunTimeChanges:
+    """The changed elements of one broker."""
+
+    def __init__(self, broker: Broker, use: Use, ports: Callable[[], Container[int]]) -> None:
+        """``ports``: those on which the broker accepts STOMP, to find bridges to itself."""
+        self._broker = broker
+        self._use = use
+        self._ports = ports
+        self._values = broker.storage.values
+        self.durable = self._values.durable  # False: a restart loses the changes
+
+    def elements(self, *kinds: str) -> list[RunTimeElement]:
+        """Return the changed elements of some kinds, or of all."""
+        return [
+            RunTimeElement(kind, name, value.get("element"), value.get("base"))
+            for kind in kinds or KINDS
+            for name, value in self._values.of(kind).items()
+        ]
+
+    # ---- start and reload
+
+    def merge(self, configuration: BrokerConfiguration) -> BrokerConfiguration:
+        """Return a configuration of broker.xml with the changed elements. Raises `ConfigurationError`."""
+        elements = self.elements()
+        return merged(configuration, unchanged(configuration, elements)) if elements else configuration
+
+    def replaced(self, configuration: BrokerConfiguration) -> dict[str, RunTimeElement]:
+        """Return the elements that broker.xml has changed since, by texts that say so."""
+        elements = {(each.kind, each.name): each for each in self.elements()}
+        for each in unchanged(configuration, list(elements.values())):
+            del elements[each.kind, each.name]
+        return {
+            f"{each.kind} {each.name}: broker.xml has changed since the {each.kind} was "
+            f"{'deleted' if each.element is None else 'changed'} at run time; broker.xml applies": each
+            for each in elements.values()
+        }
+
+    def drop(self, configuration: BrokerConfiguration) -> list[str]:
+        """Forget the elements that broker.xml has changed since, log each, and return the texts."""
+        replaced = self.replaced(configuration)
+        for text, each in replaced.items():
+            self._values.put(each.kind, each.name, None)
+            log.warning("%s", text)
+        return list(replaced)
+
+    def start(
+        self, configuration: BrokerConfiguration, check: Callable[[BrokerConfiguration], object]
+    ) -> BrokerConfiguration:
+        """Return the configuration for the start.
+
+        Elements with a fault, which ``check`` finds too, do not apply: the broker logs the fault and starts.
+        """
+        if not self.elements():
+            return configuration
+        self.drop(configuration)
+        left = self.elements()
+        while True:
+            try:
+                found = merged(configuration, left)
+                check(found)
+                break
+            except ConfigurationError as fault:
+                if not left:
+                    raise
+                places = {getattr(line, "file", None) for line, _, _ in fault.faults}
+                faulty = [each for each in left if each.place in places] or left
+                for each in faulty:
+                    log.error("%s does not apply: %s", each.place, "; ".join(fault.lines()))
+                left = [each for each in left if each not in faulty]
+        for each in left:  # the caller binds all addresses
+            if each.kind == "divert" and each.element is None and each.name in self._broker.diverts.by_name:
+                self._broker.diverts.remove(each.name)
+        return found
+
+    # ---- changes
+
+    def present(self, kind: str, name: str) -> Values | None:
+        """Return an element as in broker.xml, None if it does not exist."""
+        configuration = self._broker.configuration
+        name = key_of(kind, name, configuration)
+        value = self._values.of(kind).get(name)
+        if value is not None:
+            element: Mapping[str, Any] | None = value.get("element")
+            return element
+        found = of_file(kind, name, configuration)
+        return None if found is None else found[0]
+
+    def put(
+        self,
+        kind: str,
+        name: str,
+        element: Values | None,
+        check: Callable[[BrokerConfiguration], object] = lambda new: None,
+    ) -> None:
+        """Create or replace an element; None deletes it. The change is in effect, and in the store with the next sync.
+
+        ``check`` gets the configuration before it is applied, and may raise an exception.
+        Raises `ConfigurationError` for an invalid element, `Refused` without a broker.xml. Then nothing is changed.
+        """
+        configuration = self._broker.configuration
+        if configuration.document is None:
+            raise Refused("The broker has no broker.xml: its configuration cannot be changed")
+        name = key_of(kind, name, configuration)
+        found = of_file(kind, name, configuration)
+        each = RunTimeElement(kind, name, element, None if found is None else found[1])
+        if kind == "divert":
+            new = self._with_divert(configuration, each)
+        else:
+            others = [one for one in self.elements(kind) if one.name != name]
+            part = read_section(configuration, kind, [*others, each])
+            field = KINDS[kind].section.replace("-", "_")
+            section = getattr(part, field)
+            _check_name(each, [getattr(one, KINDS[kind].key) for one in section])
+            if kind == "bridge":
+                own = [one for one in section if one.name == name]
+                self._check_loops(list(self._to_itself(own)), section)
+            new = replace(configuration, warnings=part.warnings, **{field: section})
+        check(new)
+        self._use(new, kind, name)
+        needed = element is not None or found is not None
+        self._values.put(kind, name, {"element": element, "base": each.base} if needed else None)
+
+    def _with_divert(self, configuration: BrokerConfiguration, each: RunTimeElement) -> BrokerConfiguration:
+        """Return the configuration with one changed divert. The other diverts are not read again: there may be many."""
+        diverts = {one.name: one for one in configuration.diverts}
+        if each.element is None:
+            diverts.pop(each.name, None)
+        else:
+            part = read_section(configuration, "divert", [each], alone=True).diverts
+            _check_name(each, [one.name for one in part])
+            self._check_loops(part, configuration.bridges)
+            diverts[each.name] = part[0]
+        return replace(configuration, diverts=tuple(diverts.values()))
+
+    def _to_itself(self, bridges: Iterable[BridgeConfiguration]) -> Iterator[DivertConfiguration]:
+        """Yield a divert for each bridge to this broker: with the address of its queue, and its forwarding address."""
+        ports, queues = self._ports(), self._broker.directory.queues
+        for one in bridges:
+            if any(each.port in ports and is_local(each.host) for each in one.connectors):
+                queue = queues.get(one.queue_name)
+                address = one.queue_name if queue is None else queue.address.name
+                target = one.forwarding_address or address
+                yield DivertConfiguration(f"bridge {one.name}", address, (target,))
+
+    def _check_loops(
+        self, changed: Sequence[DivertConfiguration], bridges: Iterable[BridgeConfiguration]
+    ) -> None:
+        """Raise `ConfigurationError` if a message would pass one of the changed diverts again and again."""
+        diverts = self._broker.diverts
+        added = {one.name: one for one in (*self._to_itself(bridges), *changed)}
+        for one in added.values():
+            diverts.graph.put(one)
+        loop = next(diverts.graph.loops(changed), None)
+        for name in added:
+            diverts.graph.remove(name)
+            if name in diverts.by_name:
+                diverts.graph.put(diverts.by_name[name].configuration)
+        if loop is not None:
+            raise ConfigurationError(str(loop))
+
+    def export(self, secrets: bool) -> str:
+        """Return a broker.xml with all changes. Without ``secrets``, references replace passwords."""
+        configuration = self._broker.configuration
+        if configuration.document is None:
+            raise Refused("The broker has no broker.xml")
+        return export(configuration, unchanged(configuration, self.elements()), secrets)
+
+
+def _check_name(each: RunTimeElement, names: list[str]) -> None:
+    """Raise `ConfigurationError` if the reader has not found an element by its name."""
+    if each.element is not None and each.name not in names:
+        raise ConfigurationError(f"{each.kind} {each.name!r}: a name must not begin or end with white space")

@@ -1,0 +1,347 @@
+"""Elements of broker.xml that management created, changed or deleted while the broker ran.
+
+An element is JSON with the names and texts of broker.xml: its attributes and child elements. `merge` puts the elements
+into the XML tree of broker.xml, whose reader then reads the result: rules and error texts are the same. `read_section`
+reads one section alone, so that a change of one element does not read the whole file.
+
+broker.xml has changed an element if its digest differs from ``base``, the digest at the time of the change; then the
+element of broker.xml applies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import replace
+from itertools import count
+from typing import Any, NamedTuple
+
+from lxml import etree
+
+from stompring.errors import ConfigurationError, Line
+
+from .broker_xml import INCLUDED, read_tree
+from .document import KNOWN_REFERENCE, REFERENCE_MARK, ElementRule, root_rules
+from .match import with_delimiter
+from .model import BrokerConfiguration
+from .network import shown_url
+from .urls import SECRET_PARAMETER
+
+#: The sources of an element, for lists.
+FILE, RUN_TIME = "broker.xml", "run time"
+
+#: Member of a bridge with the URLs of its own connectors.
+CONNECTOR = "connector"
+
+
+class Kind(NamedTuple):
+    """A kind of element that management can change: its section in core, and its attribute with the name."""
+
+    section: str
+    key: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "divert": Kind("diverts", "name"),
+    "bridge": Kind("bridges", "name"),
+    "address-setting": Kind("address-settings", "match"),
+    "security-setting": Kind("security-settings", "match"),
+}
+
+Values = Mapping[str, Any]
+
+
+class RunTimeElement(NamedTuple):
+    """A change of one element. ``element`` None: it is deleted. ``base``: digest of the element that it replaces."""
+
+    kind: str
+    name: str
+    element: Values | None
+    base: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The place of faults in the element, in place of a file."""
+        return f"{RUN_TIME}: {self.kind} {self.name}"
+
+
+def source_of(line: int | None) -> str:
+    """Where an element comes from, by its line: `FILE` or `RUN_TIME`."""
+    return RUN_TIME if isinstance(line, Line) and line.file.startswith(RUN_TIME) else FILE
+
+
+def line_of(line: int | None) -> int | None:
+    """The line of an element of broker.xml, None for an element of the run time."""
+    return None if line is None or source_of(line) is RUN_TIME else int(line)
+
+
+def key_of(kind: str, name: str, configuration: BrokerConfiguration) -> str:
+    """The name under which an element is stored: a match as the reader of broker.xml completes it."""
+    if KINDS[kind].key == "name":
+        return name
+    return with_delimiter(name, configuration.literal_match_markers, configuration.wildcard)
+
+
+# ---- the tree
+
+
+def _local(element: etree._Element) -> str:
+    return etree.QName(element).localname
+
+
+def _child(element: etree._Element, name: str) -> etree._Element:
+    """The child element with a name, which is added if it is missing."""
+    for child in element:
+        if _local(child) == name:
+            return child
+    namespace = etree.QName(element).namespace
+    return etree.SubElement(element, name if namespace is None else f"{{{namespace}}}{name}")
+
+
+def _elements(
+    core: etree._Element, kind: str, configuration: BrokerConfiguration
+) -> dict[str, etree._Element]:
+    """The elements of a kind by name. The first of several with one name: the reader reports the others."""
+    section, key = KINDS[kind]
+    found: dict[str, etree._Element] = {}
+    for parent in core:
+        if _local(parent) == section:
+            for child in parent:
+                name = (child.get(key) or "").strip()
+                found.setdefault(key_of(kind, name, configuration), child)
+    return found
+
+
+def digest_of(values: Values) -> str:
+    """SHA-256 of an element as JSON."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def unchanged(
+    configuration: BrokerConfiguration, elements: Iterable[RunTimeElement]
+) -> Iterator[RunTimeElement]:
+    """Yield the elements that apply: those that broker.xml has not changed since."""
+    core = _child(configuration.document, "core")
+    present = {kind: _elements(core, kind, configuration) for kind in KINDS}
+    for each in elements:
+        found = present[each.kind].get(each.name)
+        if found is None:
+            if each.element is not None:
+                yield each
+        elif each.base is not None and digest_of(values_of(found, each.kind)) == each.base:
+            yield each
+
+
+def of_file(kind: str, name: str, configuration: BrokerConfiguration) -> tuple[Values, str] | None:
+    """An element of broker.xml as JSON, with its digest; None if broker.xml has no such element."""
+    root = configuration.document
+    if root is None:
+        return None
+    element = _elements(_child(root, "core"), kind, configuration).get(name)
+    if element is None:
+        return None
+    values = values_of(element, kind)
+    return values, digest_of(values)
+
+
+def values_of(element: etree._Element, kind: str) -> Values:
+    """An element as JSON, without its name."""
+    return {key: value for key, value in _read(element, _rule_of(kind)) if key != KINDS[kind].key}
+
+
+def _rule_of(kind: str) -> ElementRule:
+    return root_rules()["configuration"].children["core"].children[KINDS[kind].section].children[kind]
+
+
+def _only_attribute(rule: ElementRule | None) -> str | None:
+    """The attribute that is the whole content of an element, as ``string`` of filter."""
+    if rule is None or rule.text is not None or rule.children or len(rule.attributes) != 1:
+        return None
+    return None if rule.repeated else next(iter(rule.attributes))
+
+
+def _read(element: etree._Element, rule: ElementRule | None) -> Iterator[tuple[str, Any]]:
+    """The attributes and child elements of an element. Elements that can be repeated are lists."""
+    for name, text in element.attrib.items():
+        if name != INCLUDED:
+            yield str(name), str(text)
+    lists: dict[str, list[Any]] = {}
+    for child in element:
+        name = _local(child)
+        inner = None if rule is None else rule.children.get(name)
+        attribute = _only_attribute(inner)
+        value: Any
+        if attribute is not None:
+            value = child.get(attribute)
+        else:
+            value = dict(_read(child, inner)) if len(child) or child.attrib else (child.text or "").strip()
+        if inner is not None and inner.repeated:
+            lists.setdefault(name, []).append(value)
+        else:
+            yield name, value
+    yield from lists.items()
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(_text, value))
+    return str(value)
+
+
+def literal(values: Any, key: str = "") -> Any:
+    """JSON of a user as values of an element: null members are left out, and ``${`` is not a reference."""
+    if isinstance(values, Mapping):
+        return {name: literal(value, name) for name, value in values.items() if value is not None}
+    if isinstance(values, list):
+        return [literal(one, key) for one in values]
+    # the reader looks for references in a filter only if one is of a known kind
+    if isinstance(values, str) and (key != "filter" or KNOWN_REFERENCE.search(values)):
+        return values.replace(REFERENCE_MARK, f"${REFERENCE_MARK}")
+    return values
+
+
+def _fill(element: etree._Element, values: Values, rule: ElementRule | None) -> None:
+    """Add attributes and child elements. Raises `ValueError` for a text that XML cannot contain."""
+    prefix = element.tag.rpartition("}")
+    for name, value in values.items():
+        if rule is not None and name in rule.attributes:
+            element.set(name, _text(value))
+            continue
+        inner = None if rule is None else rule.children.get(name)
+        attribute = _only_attribute(inner)
+        several = isinstance(value, list) and (inner is None or inner.repeated)
+        for one in value if several else [value]:
+            child = etree.SubElement(element, f"{prefix[0]}{prefix[1]}{name}")
+            if isinstance(one, Mapping):
+                _fill(child, one, inner)
+            elif attribute is not None:
+                child.set(attribute, _text(one))
+            else:
+                child.text = _text(one)
+
+
+def merge(
+    root: etree._Element, elements: Iterable[RunTimeElement], configuration: BrokerConfiguration
+) -> None:
+    """Replace, add and remove elements in a tree. Raises `ConfigurationError` for one that XML cannot contain."""
+    core = _child(root, "core")
+    present: dict[str, dict[str, etree._Element]] = {}
+    for each in elements:
+        section, key = KINDS[each.kind]
+        if each.kind not in present:
+            present[each.kind] = _elements(core, each.kind, configuration)
+        former = present[each.kind].get(each.name)
+        if each.element is None:
+            if former is not None:
+                former.getparent().remove(former)  # type: ignore[union-attr]
+            continue
+        home = _child(core, section)
+        added = etree.SubElement(home, etree.QName(etree.QName(home).namespace, each.kind))
+        try:
+            added.set(key, each.name)
+            added.set(INCLUDED, each.place)
+            values = dict(each.element)
+            if CONNECTOR in values:
+                _add_connectors(core, each, values)
+            _fill(added, values, _rule_of(each.kind))
+        except ValueError:
+            text = f"{each.kind} {each.name!r}: a text or name has a character that XML cannot contain"
+            raise ConfigurationError(text) from None
+        if former is not None:
+            former.getparent().replace(former, added)  # type: ignore[union-attr]
+
+
+def _add_connectors(core: etree._Element, each: RunTimeElement, values: dict[str, Any]) -> None:
+    """Declare a connector for each URL of a bridge, and refer to it."""
+    home = _child(core, "connectors")
+    taken = {one.get("name") for one in home}
+    names = []
+    for url in values.pop(CONNECTOR):
+        name = next(name for number in count(1) if (name := f"bridge {each.name} {number}") not in taken)
+        taken.add(name)
+        one = etree.SubElement(home, etree.QName(etree.QName(home).namespace, "connector"), name=name)
+        one.text = _text(url)
+        one.set(INCLUDED, each.place)
+        names.append(name)
+    values["static-connectors"] = {"connector-ref": names}
+
+
+# ---- configurations
+
+
+def merged(configuration: BrokerConfiguration, elements: Iterable[RunTimeElement]) -> BrokerConfiguration:
+    """The configuration of a file with the elements. Raises `ConfigurationError`."""
+    assert configuration.file is not None
+    root = deepcopy(configuration.document)
+    merge(root, elements, configuration)
+    found = read_tree(root, configuration.file)
+    return replace(found, files=configuration.files, document=configuration.document)
+
+
+#: Elements of core on which the reading of a section depends.
+_CONTEXT = ("wildcard-addresses", "literal-match-markers", "persistence-enabled", "broker-plugins")
+
+
+def read_section(
+    configuration: BrokerConfiguration, kind: str, elements: Iterable[RunTimeElement], *, alone: bool = False
+) -> BrokerConfiguration:
+    """Read the section of a kind with the elements; ``alone``: without those of broker.xml.
+
+    Raises `ConfigurationError`.
+    """
+    assert configuration.file is not None
+    source = _child(configuration.document, "core")
+    wanted = {*_CONTEXT, *(() if alone else (KINDS[kind].section, "connectors"))}
+    root = etree.Element(configuration.document.tag)
+    core = etree.SubElement(root, source.tag)
+    etree.SubElement(core, etree.QName(etree.QName(source).namespace, "security-enabled")).text = "false"
+    core.extend(deepcopy(child) for child in source if _local(child) in wanted)
+    merge(root, elements, configuration)
+    return read_tree(root, configuration.file)
+
+
+# ---- export
+
+_SECRET_IN_URL = re.compile(rf"([^?;&=]*{SECRET_PARAMETER}[^=;&]*=)([^;&]+)", re.IGNORECASE)
+_SECRET_KEY = re.compile("password|passcode|secret|token", re.IGNORECASE)
+
+
+def export(configuration: BrokerConfiguration, elements: Iterable[RunTimeElement], secrets: bool) -> str:
+    """The broker.xml with the elements, its includes resolved.
+
+    Without ``secrets`` each password is replaced by a reference to an environment variable that does not exist:
+    STOMPRING_SECRET_1 and so on. References of the file remain.
+    """
+    root = deepcopy(configuration.document)
+    merge(root, elements, configuration)
+    numbers = count(1)
+
+    def reference() -> str:
+        return f"${{env:STOMPRING_SECRET_{next(numbers)}}}"
+
+    for element in root.iter("*"):
+        element.attrib.pop(INCLUDED, "")
+        if secrets:
+            continue
+        name, text = _local(element), (element.text or "").strip()
+        secret = name.endswith("password") and text.lower() not in ("", "true", "false")
+        if secret and REFERENCE_MARK not in text:
+            element.text = reference()
+        elif name in ("acceptor", "connector"):
+            element.text = _SECRET_IN_URL.sub(
+                lambda found: found[0] if REFERENCE_MARK in found[2] else found[1] + reference(), text
+            )
+        for key, value in element.attrib.items():
+            named = str(element.get("key", "")) if key == "value" else str(key)
+            if _SECRET_KEY.search(named) and REFERENCE_MARK not in str(value):
+                element.set(key, reference())
+            elif key == "url":
+                element.set(key, shown_url(str(value)))
+    etree.cleanup_namespaces(root)
+    etree.indent(root, "  ")
+    return etree.tostring(root, encoding="unicode") + "\n"

@@ -1,0 +1,213 @@
+"""Changes at run time: diverts, bridges, address-settings and security-settings, by HTTP and by messages."""
+
+from urllib.parse import quote
+
+import pytest
+
+from ..broker_document import anycast
+from ..management import Answered
+from .steps import receive
+from .test_diverts import divert, diverts
+
+FILED = divert("filed", "f", "g")
+CORE = diverts(FILED) + '<connectors><connector name="far">tcp://127.0.0.1:1</connector></connectors>'
+pytestmark = [pytest.mark.in_memory, pytest.mark.broker(core=CORE, addresses=anycast("q"))]
+
+
+def refused(management, method, path, body=None, status=400):
+    with pytest.raises(Answered) as caught:
+        management.ask(method, f"/{path}", body)
+    assert caught.value.status == status
+    return caught.value.text
+
+
+def setting(management, kind, name):
+    (found,) = [each for each in management.ask("GET", f"/{kind}")["data"] if each.get("match") == name]
+    return found
+
+
+def quoted(name):
+    return quote(name, safe="")
+
+
+ODD = "a/ü?#*&<\"'%20"
+
+
+def test_a_divert_copies_messages_until_it_is_deleted(client, management):
+    made = management.ask(
+        "POST",
+        "diverts",
+        {
+            "name": ODD,
+            "address": "o.#",
+            "forwardingAddresses": ["x", "y"],
+            "filter": "a = '${env:HOME}'",
+            "transformer": {"addHeaders": [{"name": "k", "value": "${file:x}"}], "removeHeaders": ["r"]},
+        },
+    )
+    assert (made["definedIn"], made["filter"]) == ("run time", "a = '${env:HOME}'")
+    client.put("o.1", "one", a="${env:HOME}", r="gone")
+    client.put("o.1", "two")
+    for target in ("x", "y"):
+        client.subscribe(target, ack="auto", id=target)
+        copy = client.message("one")
+        assert (copy["k"], copy.get("r"), copy["_AMQ_ORIG_QUEUE"]) == ("${file:x}", None, ODD)
+    changed = management.ask(
+        "PATCH", f"/diverts/{quoted(ODD)}", {"filter": None, "exclusive": True, "transformer": None}
+    )
+    assert (changed["filter"], changed["exclusive"], changed["transformer"]) == (None, True, None)
+    client.put("o.2", "three")
+    client.message("three")
+    management.ask("DELETE", f"/diverts/{quoted(ODD)}")
+    refused(management, "GET", f"diverts/{quoted(ODD)}", status=404)
+    client.put("o.2", "four")
+    receive(client, "o.2", "four", id="o.2")
+
+
+@pytest.mark.parametrize(
+    "body, text",
+    [
+        ({"address": "a"}, "<divert> has no <forwarding-address>; it is required"),
+        ({"address": "a", "forwardingAddresses": ["b.*"]}, "forwarding address 'b.*' has wildcards"),
+        (
+            {"address": "a", "forwardingAddresses": ["b"], "exclusive": 3},
+            "<exclusive> is '3': must be true or false",
+        ),
+        ({"address": "a", "forwardingAddresses": ["b"], "filter": "(("}, "filter"),
+        ({"address": "g", "forwardingAddresses": ["f"]}, "'d' and 'filed' form a loop: f to g to f"),
+        ({"address": "a", "forwardingAddresses": ["a"]}, "divert 'd' forms a loop: a to a"),
+        ({"address": "a", "forwardingAddresses": [3]}, "forwardingAddresses must be a string, not 3"),
+        (
+            {"address": "a", "forwardingAddresses": ["b"], "transformer": {"x": 1}},
+            "must be an object with addHeaders",
+        ),
+        ({"address": "a\u0000", "forwardingAddresses": ["b"]}, "a character that XML cannot contain"),
+        (
+            {"name": " d", "address": "a", "forwardingAddresses": ["b"]},
+            "must not begin or end with white space",
+        ),
+        (
+            {"address": "a", "forwardingAddresses": ["b"], "transformer": {"policy": "none"}},
+            "names no <broker-plugin>",
+        ),
+    ],
+)
+def test_errors_are_those_of_broker_xml(management, body, text):
+    before = management.ask("GET", "/diverts")
+    answer = refused(management, "POST", "diverts", {"name": "d", **body})
+    assert text in answer
+    assert (
+        management.ask("GET", "/diverts") == before
+        and 'd"' not in management.ask("GET", "/configuration")["document"]
+    )
+
+
+def test_names_are_unique(management):
+    text = refused(
+        management, "POST", "diverts", {"name": "filed", "address": "a", "forwardingAddresses": ["b"]}, 409
+    )
+    assert "Divert filed already exists" in text
+    for method, path in (
+        ("PATCH", "diverts/none"),
+        ("DELETE", "diverts/none"),
+        ("DELETE", "bridges/none"),
+        ("DELETE", "address-settings/none"),
+        ("DELETE", "security-settings/none"),
+    ):
+        refused(management, method, path, {} if method == "PATCH" else None, 404)
+
+
+def test_address_settings(client, management):
+    management.ask(
+        "PATCH",
+        "/address-settings/lim%23",
+        {"settings": {"maxSizeMessages": 2, "address-full-policy": "FAIL"}},
+    )
+    found = setting(management, "address-settings", "lim.#")
+    assert found["settings"] == {"maxSizeMessages": 2, "addressFullPolicy": "FAIL"}
+    assert (found["definedIn"], found["line"]) == ("run time", None)
+    assert setting(management, "address-settings", "#")["definedIn"] == "broker.xml"
+    client.put("lim.x", "1")
+    client.put("lim.x", "2")
+    rows = {row["name"]: row for row in management.ask("GET", "/addresses/lim.x/settings")["data"]}
+    row = rows["maxSizeMessages"]
+    assert (row["value"], row["match"], row["definedIn"], row["line"]) == (2, "lim.#", "run time", None)
+    client.send("SEND", b"3", destination="lim.x", receipt="r")
+    assert "full" in client.expect("ERROR")["message"]
+    management.ask("PATCH", "/address-settings/lim.%23", {"settings": {"maxSizeMessages": None}})
+    assert setting(management, "address-settings", "lim.#")["settings"] == {"addressFullPolicy": "FAIL"}
+    text = refused(management, "PATCH", "address-settings/lim.%23", {"settings": {"max-size-mesages": 1}})
+    assert (
+        "unknown element <max-size-mesages> in <address-setting>; did you mean 'max-size-messages'?" in text
+    )
+    text = refused(management, "PATCH", "address-settings/lim.%23", {"settings": {"maxSizeMessages": 0}})
+    assert "with FAIL the address would accept no message" in text
+    management.ask("DELETE", "/address-settings/lim.%23")
+    refused(management, "GET", "address-settings/lim.%23", status=404)
+
+
+def test_a_bridge_to_this_broker_must_not_return_its_messages(broker, client, management):
+    url = f"tcp://127.0.0.1:{broker.port}"
+    body = {"name": "self", "queue": "later", "to": [url]}
+    assert "'bridge self' forms a loop: later to later" in refused(management, "POST", "bridges", body)
+    management.ask("POST", "/diverts", {"name": "back", "address": "there", "forwardingAddresses": ["later"]})
+    text = refused(management, "POST", "bridges", {**body, "forwardingAddress": "there"})
+    assert "'bridge self' and 'back' form a loop: later to there to later" in text
+    management.ask("DELETE", "/diverts/back")
+    made = management.ask(
+        "POST", "/bridges", {**body, "forwardingAddress": "there", "password": "geheim", "user": "u"}
+    )
+    assert made["definedIn"] == "run time" and "geheim" not in str(made)
+    text = refused(
+        management, "POST", "diverts", {"name": "back", "address": "there", "forwardingAddresses": ["later"]}
+    )
+    assert "form a loop" in text
+    assert "geheim" not in management.ask("GET", "/configuration")["document"]
+    assert "geheim" in management.ask("GET", "/configuration", secrets="true")["document"]
+    assert management.ask("POST", "/bridges/self/pause")["paused"]
+    management.ask("DELETE", "/bridges/self")
+    assert "has no connector" in refused(management, "POST", "bridges", {"name": "b", "queue": "q"})
+    assert "http://" in refused(
+        management, "POST", "bridges", {"name": "b", "queue": "q", "to": ["http://x:1"]}
+    )
+
+
+def test_changes_survive_a_kill_until_broker_xml_changes(lasting):
+    lasting.start(core=CORE)
+    management = lasting.management
+    management.ask("PATCH", "/diverts/filed", {"exclusive": True})
+    management.ask("POST", "/diverts", {"name": "audit", "address": "o", "forwardingAddresses": ["p"]})
+    management.ask("PATCH", "/address-settings/%23", {"settings": {"maxDeliveryAttempts": 3}})
+    management.ask("PATCH", "/security-settings/s", {"permissions": {"send": ["a", "b"]}})
+    management.ask("POST", "/bridges", {"name": "b", "queue": "later", "staticConnectors": ["far"]})
+    management.ask("POST", "/bridges/b/pause")
+
+    def state():
+        ask = lasting.management.ask
+        return (
+            {each["name"]: (each["exclusive"], each["definedIn"]) for each in ask("GET", "/diverts")["data"]},
+            {each["match"]: each["settings"] for each in ask("GET", "/address-settings")["data"]},
+            [each["roles"] for each in ask("GET", "/security-settings")["data"]],
+            {each["name"]: each["paused"] for each in ask("GET", "/bridges")["data"]},
+        )
+
+    before = state()
+    assert before[0] == {"filed": (True, "run time"), "audit": (False, "run time")}
+    assert (
+        before[3] == {"b": True} and before[1]["#"]["maxDeliveryAttempts"] == 3 and before[2] == [["a", "b"]]
+    )
+    lasting.again("kill")
+    assert state() == before
+    assert lasting.management.ask("POST", "/reload")["warnings"] == [] and state() == before
+    lasting.management.ask("DELETE", "/diverts/filed")
+    lasting.again("kill")
+    assert list(state()[0]) == ["audit"]
+    changed = CORE.replace("<address>f<", "<address>ff<")
+    lasting.again("stop", core=changed)
+    assert state()[0] == {"filed": (False, "broker.xml"), "audit": (False, "run time")}
+    # broker.xml and the run time form a loop: the start leaves the divert of the run time out
+    back = changed.replace("</diverts>", divert("back", "p", "o") + "</diverts>")
+    with pytest.raises(AssertionError, match="'audit' form a loop"):
+        lasting.again("stop", core=back)
+        assert sorted(state()[0]) == ["back", "filed"]
+        lasting.stop()
