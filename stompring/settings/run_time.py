@@ -33,6 +33,9 @@ from .urls import SECRET_PARAMETER
 #: The sources of an element, for lists.
 FILE, RUN_TIME = "broker.xml", "run time"
 
+#: The element whose content is an attribute, with that attribute.
+FILTER = {"filter": "string"}
+
 #: Member of a bridge with the URLs of its own connectors.
 CONNECTOR = "connector"
 
@@ -156,13 +159,6 @@ def _rule_of(kind: str) -> ElementRule:
     return root_rules()["configuration"].children["core"].children[KINDS[kind].section].children[kind]
 
 
-def _only_attribute(rule: ElementRule | None) -> str | None:
-    """The attribute that is the whole content of an element, as ``string`` of filter."""
-    if rule is None or rule.text is not None or rule.children or len(rule.attributes) != 1:
-        return None
-    return None if rule.repeated else next(iter(rule.attributes))
-
-
 def _read(element: etree._Element, rule: ElementRule | None) -> Iterator[tuple[str, Any]]:
     """The attributes and child elements of an element. Elements that can be repeated are lists."""
     for name, text in element.attrib.items():
@@ -172,12 +168,9 @@ def _read(element: etree._Element, rule: ElementRule | None) -> Iterator[tuple[s
     for child in element:
         name = _local(child)
         inner = None if rule is None else rule.children.get(name)
-        attribute = _only_attribute(inner)
-        value: Any
-        if attribute is not None:
-            value = child.get(attribute)
-        else:
-            value = dict(_read(child, inner)) if len(child) or child.attrib else (child.text or "").strip()
+        value: Any = child.get(FILTER[name]) if name in FILTER else (child.text or "").strip()
+        if name not in FILTER and (len(child) or child.attrib):
+            value = dict(_read(child, inner))
         if inner is not None and inner.repeated:
             lists.setdefault(name, []).append(value)
         else:
@@ -200,7 +193,7 @@ def literal(values: Any, key: str = "") -> Any:
     if isinstance(values, list):
         return [literal(one, key) for one in values]
     # the reader looks for references in a filter only if one is of a known kind
-    if isinstance(values, str) and (key != "filter" or KNOWN_REFERENCE.search(values)):
+    if isinstance(values, str) and (key not in FILTER or KNOWN_REFERENCE.search(values)):
         return values.replace(REFERENCE_MARK, f"${REFERENCE_MARK}")
     return values
 
@@ -213,14 +206,13 @@ def _fill(element: etree._Element, values: Values, rule: ElementRule | None) -> 
             element.set(name, _text(value))
             continue
         inner = None if rule is None else rule.children.get(name)
-        attribute = _only_attribute(inner)
         several = isinstance(value, list) and (inner is None or inner.repeated)
         for one in value if several else [value]:
             child = etree.SubElement(element, f"{prefix[0]}{prefix[1]}{name}")
             if isinstance(one, Mapping):
                 _fill(child, one, inner)
-            elif attribute is not None:
-                child.set(attribute, _text(one))
+            elif name in FILTER:
+                child.set(FILTER[name], _text(one))
             else:
                 child.text = _text(one)
 
@@ -246,6 +238,8 @@ def merge(
             added.set(key, each.name)
             added.set(INCLUDED, each.place)
             values = dict(each.element)
+            if key in values:
+                raise ConfigurationError(f"unknown element <{key}> in <{each.kind}>")
             if CONNECTOR in values:
                 _add_connectors(core, each, values)
             _fill(added, values, _rule_of(each.kind))

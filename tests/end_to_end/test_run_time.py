@@ -36,7 +36,7 @@ ODD = "a/ü?#*&<\"'%20"
 def test_a_divert_copies_messages_until_it_is_deleted(client, management):
     made = management.ask(
         "POST",
-        "diverts",
+        "/diverts",
         {
             "name": ODD,
             "address": "o.#",
