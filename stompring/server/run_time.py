@@ -60,7 +60,7 @@ class RunTimeChanges:
         return merged(configuration, unchanged(configuration, elements)) if elements else configuration
 
     def replaced(self, configuration: BrokerConfiguration) -> dict[str, RunTimeElement]:
-        """Return the elements that broker.xml has changed since, by texts that say so."""
+        """Return the elements that broker.xml has changed since, by texts for operators."""
         elements = {(each.kind, each.name): each for each in self.elements()}
         for each in unchanged(configuration, list(elements.values())):
             del elements[each.kind, each.name]

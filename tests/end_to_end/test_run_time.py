@@ -8,6 +8,7 @@ from ..broker_document import anycast
 from ..management import Answered
 from .steps import receive
 from .test_diverts import divert, diverts
+from .test_management_messages import VOID, Manager
 
 FILED = divert("filed", "f", "g")
 CORE = diverts(FILED) + '<connectors><connector name="far">tcp://127.0.0.1:1</connector></connectors>'
@@ -57,7 +58,7 @@ def test_a_divert_copies_messages_until_it_is_deleted(client, management):
     )
     assert (changed["filter"], changed["exclusive"], changed["transformer"]) == (None, True, None)
     client.put("o.2", "three")
-    client.message("three")
+    client.messages("three", "three")
     management.ask("DELETE", f"/diverts/{quoted(ODD)}")
     refused(management, "GET", f"diverts/{quoted(ODD)}", status=404)
     client.put("o.2", "four")
@@ -132,8 +133,8 @@ def test_address_settings(client, management):
     rows = {row["name"]: row for row in management.ask("GET", "/addresses/lim.x/settings")["data"]}
     row = rows["maxSizeMessages"]
     assert (row["value"], row["match"], row["definedIn"], row["line"]) == (2, "lim.#", "run time", None)
-    client.send("SEND", b"3", destination="lim.x", receipt="r")
-    assert "full" in client.expect("ERROR")["message"]
+    client.send("SEND", {"destination": "lim.x", "receipt": "r"}, b"3")
+    client.error("full")
     management.ask("PATCH", "/address-settings/lim.%23", {"settings": {"maxSizeMessages": None}})
     assert setting(management, "address-settings", "lim.#")["settings"] == {"addressFullPolicy": "FAIL"}
     text = refused(management, "PATCH", "address-settings/lim.%23", {"settings": {"max-size-mesages": 1}})
@@ -211,3 +212,48 @@ def test_changes_survive_a_kill_until_broker_xml_changes(lasting):
         lasting.again("stop", core=back)
         assert sorted(state()[0]) == ["back", "filed"]
         lasting.stop()
+
+
+JSON_DIVERT = (
+    '{"name": "m4", "address": "z", "forwarding-address": "y", "filter-string": "b = 2", "exclusive": true,'
+    ' "transformer-configuration": {"class-name": null, "properties": {"p": "q"}}}'
+)
+JSON_BRIDGE = (
+    '{"name": "mb", "queue-name": "later", "static-connectors": ["far"], "retry-interval": 900,'
+    ' "user": "u", "password": "geheim"}'
+)
+ADD_HEADERS = "org.apache.activemq.artemis.core.server.transformer.AddHeadersTransformer"
+
+
+@pytest.mark.parametrize(
+    "name, parameters, result",
+    [
+        ("createDivert", ["m1", "r", "a", "b, c", False, "a = 1", None], VOID),
+        ("createDivert", ["m2", "r", "a", "b", True, None, ADD_HEADERS, {"k": 1}, "ANYCAST"], VOID),
+        ("createDivert", ["m3", None, "a", "b", True, None, None, '{"k": "v"}', None], VOID),
+        ("createDivert", ["m3", None, "a", "b", True, None, "x.Y"], "transformers in Java are not supported"),
+        ("createDivert", [JSON_DIVERT], VOID),
+        ("createDivert", ["filed", "r", "a", "b", False, None, None], "already exists"),
+        ("updateDivert", ["filed", "x", "", None, None, "PASS"], VOID),
+        ("destroyDivert", ["filed"], VOID),
+        ("destroyDivert", ["none"], "does not exist"),
+        ("createBridge", [JSON_BRIDGE], VOID),
+        ("createBridge", ['{"name": "b"}'], "queue"),
+        ("destroyBridge", ["none"], "does not exist"),
+        ("addAddressSettings", ["a.#", '{"maxSizeMessages": 7, "addressFullMessagePolicy": "BLOCK"}'], VOID),
+        ("addAddressSettings", ["a.#", '{"maxSizeMessages": "x"}'], "<max-size-messages> is 'x'"),
+        ("removeAddressSettings", ["#"], VOID),
+        ("removeAddressSettings", ["none"], "does not exist"),
+        ("addSecuritySettings", ["a.#", "a,b", "c", "", "", "", "", None], VOID),
+        ("addSecuritySettings", ["a.#", "a", "c", "", "", "", "", "", "", "x", "y"], VOID),
+        ("removeSecuritySettings", ["none"], "does not exist"),
+        ("getRoles", ["a.1"], []),
+    ],
+)
+def test_operations_of_artemis(client, management, name, parameters, result):
+    succeeded, found = Manager(client, "/queue/replies").ask("broker", [name, parameters])
+    if isinstance(result, str) and result is not VOID:
+        assert not succeeded and result in found
+    else:
+        assert (succeeded, found) == (True, result)
+    assert "geheim" not in management.ask("GET", "/configuration")["document"]
