@@ -37,7 +37,7 @@ from itertools import chain
 from typing import NamedTuple, cast
 
 from stompring.errors import Refused
-from stompring.settings.match import DivertGraph
+from stompring.settings.match import DivertGraph, DivertLoop
 from stompring.settings.model import (
     ComponentRoutingType,
     DivertConfiguration,
@@ -1003,6 +1003,23 @@ class Diverts:
         """Remove a divert. The caller calls `bind_all` or `bind_to` after its changes."""
         del self.by_name[name]
         self.graph.remove(name)
+
+    def find_loop(
+        self, changed: Sequence[DivertConfiguration], removed: Sequence[str] = ()
+    ) -> DivertLoop | None:
+        """Return a loop that the diverts would have with these changes, which are not made; None without one."""
+        for name in removed:
+            self.graph.remove(name)
+        for one in changed:
+            self.graph.put(one)
+        loop = next(self.graph.loops(changed), None)
+        for one in changed:
+            self.graph.remove(one.name)
+        for name in (*removed, *[one.name for one in changed]):
+            live = self.by_name.get(name)
+            if live is not None:
+                self.graph.put(live.configuration)
+        return loop
 
     def bind_all(self) -> None:
         """Update all addresses after a change of diverts, or of policies that are their transformers."""

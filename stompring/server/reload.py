@@ -24,13 +24,14 @@ from twisted.python.failure import Failure
 from stompring.broker.broker import Broker
 from stompring.broker.clock import cancel
 from stompring.broker.ports import NoStorage
+from stompring.broker.publish import Diverts
 from stompring.broker.queue import Queue
 from stompring.broker.reference import QueueAttributes
 from stompring.errors import ConfigurationError, Refused
 from stompring.security.accounts import Versions, versions_of
 from stompring.settings.artemis import describe_ignored, ignored_names
 from stompring.settings.broker_xml import Change, Reload, read_broker_xml
-from stompring.settings.match import DivertGraph, SettingsRepository
+from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     AddressConfiguration,
     BrokerConfiguration,
@@ -89,8 +90,14 @@ def _compared(before: Mapping[str, object], now: Mapping[str, object], form: str
         yield f"{form.format(name)} removed"
 
 
-def _parts(configuration: BrokerConfiguration) -> dict[str, dict[str, dict[str, object]]]:
-    """Return the elements that are compared by name. The result maps kind of element → name → values."""
+def _parts(
+    configuration: BrokerConfiguration, other: BrokerConfiguration
+) -> dict[str, dict[str, dict[str, object]]]:
+    """Return the elements that are compared by name. The result maps kind of element → name → values.
+
+    It lacks diverts that both configurations share, of which there may be many.
+    """
+    shared = {id(divert) for divert in other.diverts}
     return {
         "address-setting": {
             entry.match: {_dashed(name): value for name, value in entry.values.items()}
@@ -109,6 +116,7 @@ def _parts(configuration: BrokerConfiguration) -> dict[str, dict[str, dict[str, 
                 _dashed(each.name): getattr(divert, each.name) for each in fields(divert) if each.compare
             }
             for divert in configuration.diverts
+            if id(divert) not in shared
         },
     }
 
@@ -127,7 +135,7 @@ def changed_values(
         before, after = getattr(started if restart else old, each.name), getattr(new, each.name)
         if before != after:
             yield Change("broker", None, ELEMENTS[each.name], _json(before), _json(after), restart)
-    was, now = _parts(old), _parts(new)
+    was, now = _parts(old, new), _parts(new, old)
     for what in now:
         for name in {**now[what], **was[what]}:
             one, other = was[what].get(name, {}), now[what].get(name, {})
@@ -180,7 +188,7 @@ def _outcome(
     started = started or old
     changes = list(changed_values(started, old, new))
     applied = [f"<{each.setting}>" for each in changes if each.what == "broker" and not each.restart]
-    before, after = _parts(old), _parts(new)
+    before, after = _parts(old, new), _parts(new, old)
     for what, key in (("address-setting", "match"), ("security-setting", "match"), ("broker-plugin", "name")):
         applied += _compared(before[what], after[what], f'<{what} {key}="{{}}">')
     return Reload(
@@ -312,34 +320,36 @@ def _divert_changes(
     diverts = broker.diverts
     wanted = {divert.name: divert for divert in new.diverts}
     for name, configured in wanted.items():
-        live = diverts.by_name.get(name)
-        if live is None:
-            yield f"divert {name} created", partial(diverts.put, configured)
-        elif live.configuration != configured:
-            yield f"divert {name} changed", partial(diverts.put, configured)
-    for name, live in list(diverts.by_name.items()):
-        forced = settings.lookup(live.configuration.address).config_delete_diverts is DeletionPolicy.FORCE
-        if name not in wanted and forced:
+        if _differs(diverts, configured):
+            verb = "changed" if name in diverts.by_name else "created"
+            yield f"divert {name} {verb}", partial(diverts.put, configured)
+    for name in list(diverts.by_name):
+        if name not in wanted and _is_forced(diverts, name, settings):
             yield f"divert {name} deleted", partial(diverts.remove, name)
 
 
 def _reject_conflicts(broker: Broker, new: BrokerConfiguration) -> None:
     for _, text in _conflicts(broker, new):
         raise ConfigurationError(text, new.file)
-    for loop in DivertGraph(_diverts_after(broker, new), broker.configuration.wildcard).loops():
+    diverts, settings = broker.diverts, SettingsRepository.of(new)
+    names = {divert.name for divert in new.diverts}
+    changed = [divert for divert in new.diverts if _differs(diverts, divert)]
+    removed = [name for name in diverts.by_name if name not in names and _is_forced(diverts, name, settings)]
+    loop = diverts.find_loop(changed, removed)
+    if loop is not None:
         raise ConfigurationError(str(loop), new.file, loop.diverts[-1].line)
 
 
-def _diverts_after(broker: Broker, new: BrokerConfiguration) -> list[DivertConfiguration]:
-    """Return the diverts after a reload: the diverts of the file, and removed ones that stay."""
-    settings, names = SettingsRepository.of(new), {divert.name for divert in new.diverts}
-    kept = (
-        live.configuration
-        for name, live in broker.diverts.by_name.items()
-        if name not in names
-        and settings.lookup(live.configuration.address).config_delete_diverts is DeletionPolicy.OFF
-    )
-    return [*new.diverts, *kept]
+def _differs(diverts: Diverts, divert: DivertConfiguration) -> bool:
+    """Return whether a divert of a configuration differs from the live one."""
+    live = diverts.by_name.get(divert.name)
+    return live is None or (live.configuration is not divert and live.configuration != divert)
+
+
+def _is_forced(diverts: Diverts, name: str, settings: SettingsRepository) -> bool:
+    """Return whether a live divert that is no longer in the file is deleted (config-delete-diverts)."""
+    address = diverts.by_name[name].configuration.address
+    return settings.lookup(address).config_delete_diverts is DeletionPolicy.FORCE
 
 
 def _conflicts(broker: Broker, new: BrokerConfiguration) -> Iterator[tuple[Queue, str]]:

@@ -55,9 +55,27 @@ class RunTimeChanges:
     # ---- start and reload
 
     def merge(self, configuration: BrokerConfiguration) -> BrokerConfiguration:
-        """Return a configuration of broker.xml with the changed elements. Raises `ConfigurationError`."""
+        """Return a configuration of broker.xml with the changed elements. Raises `ConfigurationError`.
+
+        Diverts without a transformer, of which there may be many, are not read again. The caller checks loops.
+        """
         elements = self.elements()
-        return merged(configuration, unchanged(configuration, elements)) if elements else configuration
+        if not elements:
+            return configuration
+        present = self._broker.configuration
+        live: dict[str, DivertConfiguration] = {}
+        if configuration.wildcard == present.wildcard:
+            live = {one.name: one for one in present.diverts if one.transformer is None}
+        again: list[RunTimeElement] = []
+        kept: list[DivertConfiguration] = []
+        for each in unchanged(configuration, elements):
+            one = live.get(each.name)
+            if each.kind == "divert" and each.base is None and one is not None and each.element is not None:
+                kept.append(one)
+            else:
+                again.append(each)
+        found = merged(configuration, again)
+        return replace(found, diverts=(*found.diverts, *kept))
 
     def replaced(self, configuration: BrokerConfiguration) -> dict[str, RunTimeElement]:
         """Return the elements that broker.xml has changed since, by texts for operators."""
@@ -181,15 +199,7 @@ class RunTimeChanges:
         self, changed: Sequence[DivertConfiguration], bridges: Iterable[BridgeConfiguration]
     ) -> None:
         """Raise `ConfigurationError` if a message would pass one of the changed diverts again and again."""
-        diverts = self._broker.diverts
-        added = {one.name: one for one in (*self._to_itself(bridges), *changed)}
-        for one in added.values():
-            diverts.graph.put(one)
-        loop = next(diverts.graph.loops(changed), None)
-        for name in added:
-            diverts.graph.remove(name)
-            if name in diverts.by_name:
-                diverts.graph.put(diverts.by_name[name].configuration)
+        loop = self._broker.diverts.find_loop([*changed, *self._to_itself(bridges)])
         if loop is not None:
             raise ConfigurationError(str(loop))
 
