@@ -7,6 +7,7 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
 from stompring.admin.api import SYNC_TIME
+from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.model import (
     AddressSettingEntry,
     BridgeConfiguration,
@@ -18,7 +19,7 @@ from stompring.settings.model import (
     TransformerConfiguration,
 )
 
-from ..broker_document import broker_xml
+from ..broker_document import broker_xml, everything, permitted
 from ..docs.http_reference import ROUTES
 from ..session.test_slow_disk import SlowStorage
 from .admin_server import AdminServer, login_header, secured
@@ -32,13 +33,15 @@ class Scene:
 
     def __init__(self, tmp_path):
         file = tmp_path / "broker.xml"
-        file.write_text(broker_xml(), encoding="utf-8")
+        core = f"<security-settings>{everything(role='staff')}{permitted('other', {})}</security-settings>"
+        file.write_text(broker_xml(core=core), encoding="utf-8")
         self.server = secured(
             tmp_path,
             {"anna": "x", "berta": "x"},
             "staff = anna\nothers = berta\n",
             SecuritySettingEntry("#", dict.fromkeys(PermissionType, frozenset(("staff",)))),
             file=str(file),
+            document=read_broker_xml(file).document,
             global_max_size=1_000_000,
             address_settings=(AddressSettingEntry("a", {"dead_letter_address": "free"}),),
             bridges=(BridgeConfiguration("q", (Connector("c", "127.0.0.1", 1),), "q"),),
@@ -66,11 +69,13 @@ class Scene:
         queue = "free" if operation == "deleteQueue" else "q"
         name = (
             {
+                "address-settings": "%23",
                 "addresses": "a",
                 "bridges": "q",
                 "diverts": "d",
                 "loggers": "websockets",
                 "queues": queue,
+                "security-settings": "other",
                 "users": "berta",
             }.get(path.split("/")[3], "")
             if "{" in path
@@ -99,7 +104,7 @@ BODIES = {
     "createAddress": {"name": "new", "routingTypes": ["ANYCAST"]},
     "changeAddress": {"paused": True},
     "createDivert": {"name": "e", "address": "e", "forwardingAddresses": ["f"]},
-    "changeDivert": {"address": "e"},
+    "changeDivert": {"address": "e", "forwardingAddresses": ["b"]},
     "createBridge": {"name": "b", "queue": "q", "to": ["tcp://127.0.0.1:1"]},
     "changeAddressSetting": {"settings": {"maxSizeMessages": 5}},
     "changeSecuritySetting": {"permissions": {"send": ["staff"]}},
