@@ -374,8 +374,8 @@ class RunTimeChanges(Protocol):
     ) -> None:
         """Create or replace an element; None deletes it. Raises `ConfigurationError`, `Refused`."""
 
-    def export(self, secrets: bool) -> str:
-        """Return a broker.xml with all changes."""
+    def export(self, secrets: bool) -> Deferred[str]:
+        """Make a broker.xml with all changes in a thread."""
 
 
 class AdminContext:

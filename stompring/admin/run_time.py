@@ -35,6 +35,7 @@ from .api import (
     Problem,
     Response,
     Route,
+    Steps,
     created,
     invalid,
     listing,
@@ -45,6 +46,7 @@ from .api import (
     view,
     view_broker,
 )
+from .context import awaited
 from .json_schema import (
     TEXT,
     Field,
@@ -429,9 +431,10 @@ def change_security_setting(call: Call) -> Json:
     ),
     errors=CONFLICT,
 )
-def show_configuration(call: Call) -> Json:
+def show_configuration(call: Call) -> Steps:
     """Show the broker.xml that gives the configuration in use: that of the last reload, with all changes since.
 
     Without secrets, references to the environment variables STOMPRING_SECRET_1 and so on replace passwords.
     """
-    return {"document": call.context.run_time.export(call.query.flag("secrets"))}
+    document = yield from awaited(call.context.run_time.export(call.query.flag("secrets")))
+    return {"document": document}

@@ -11,6 +11,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 from typing import Any
 
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
+
 from stompring.broker.broker import Broker
 from stompring.errors import ConfigurationError, Refused
 from stompring.settings.model import BridgeConfiguration, BrokerConfiguration, DivertConfiguration
@@ -36,9 +39,10 @@ Use = Callable[[BrokerConfiguration, str, str], None]
 class RunTimeChanges:
     """The changed elements of one broker."""
 
-    def __init__(self, broker: Broker, use: Use, ports: Callable[[], Container[int]]) -> None:
+    def __init__(self, broker: Broker, reactor: Any, use: Use, ports: Callable[[], Container[int]]) -> None:
         """``ports``: those on which the broker accepts STOMP, to find bridges to itself."""
         self._broker = broker
+        self._reactor = reactor
         self._use = use
         self._ports = ports
         self._values = broker.storage.values
@@ -123,6 +127,8 @@ class RunTimeChanges:
         for each in left:  # the caller binds all addresses
             if each.kind == "divert" and each.element is None and each.name in self._broker.diverts.by_name:
                 self._broker.diverts.remove(each.name)
+        for divert in found.diverts:  # before the start logs changes: there may be many
+            self._broker.diverts.put(divert)
         return found
 
     # ---- changes
@@ -203,12 +209,16 @@ class RunTimeChanges:
         if loop is not None:
             raise ConfigurationError(str(loop))
 
-    def export(self, secrets: bool) -> str:
-        """Return a broker.xml with all changes. Without ``secrets``, references replace passwords."""
-        configuration = self._broker.configuration
+    def export(self, secrets: bool) -> Deferred[str]:
+        """Make a broker.xml with all changes in a thread. Without ``secrets``, references replace passwords."""
+        configuration, elements = self._broker.configuration, self.elements()
         if configuration.document is None:
             raise Refused("The broker has no broker.xml")
-        return export(configuration, unchanged(configuration, self.elements()), secrets)
+        return deferToThreadPool(
+            self._reactor,
+            self._reactor.getThreadPool(),
+            lambda: export(configuration, unchanged(configuration, elements), secrets),
+        )
 
 
 def _check_name(each: RunTimeElement, names: list[str]) -> None:

@@ -172,6 +172,7 @@ class BrokerService(MultiService, AdminContext):
             persistence.recover(broker)
         self.run_time = RunTimeChanges(
             broker,
+            reactor,
             self._use_run_time,
             lambda: {
                 port
