@@ -97,7 +97,8 @@ def _parts(
 
     It lacks diverts that both configurations share, of which there may be many.
     """
-    shared = {id(divert) for divert in other.diverts}
+    same = configuration.diverts is other.diverts
+    shared = set() if same else {id(divert) for divert in other.diverts}
     return {
         "address-setting": {
             entry.match: {_dashed(name): value for name, value in entry.values.items()}
@@ -115,7 +116,7 @@ def _parts(
             divert.name: {
                 _dashed(each.name): getattr(divert, each.name) for each in fields(divert) if each.compare
             }
-            for divert in configuration.diverts
+            for divert in (() if same else configuration.diverts)
             if id(divert) not in shared
         },
     }
@@ -280,7 +281,8 @@ def apply(
     for text, remove in _removals(broker, new, directory.settings):
         remove()
         outcome.applied.append(text)
-    for text, change in list(_divert_changes(broker, new, directory.settings)):
+    same = bool(new.diverts) and new.diverts is old.diverts  # then there may be many
+    for text, change in [] if same else list(_divert_changes(broker, new, directory.settings)):
         change()
         log.info("%s", text)
         outcome.applied.append(text)
@@ -331,6 +333,8 @@ def _divert_changes(
 def _reject_conflicts(broker: Broker, new: BrokerConfiguration) -> None:
     for _, text in _conflicts(broker, new):
         raise ConfigurationError(text, new.file)
+    if new.diverts and new.diverts is broker.configuration.diverts:
+        return
     diverts, settings = broker.diverts, SettingsRepository.of(new)
     names = {divert.name for divert in new.diverts}
     changed = [divert for divert in new.diverts if _differs(diverts, divert)]
