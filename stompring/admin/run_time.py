@@ -208,8 +208,11 @@ def deletion(kind: str) -> Route:
 
     def delete(call: Call) -> None:
         name, context = call.names["name"], call.context
-        live = {"divert": context.broker.diverts.by_name, "bridge": context.bridges.by_name}.get(kind, {})
-        if name not in live and context.run_time.present(kind, name) is None:
+        live: Mapping[str, Mapping[str, object]] = {
+            "divert": context.broker.diverts.by_name,
+            "bridge": context.bridges.by_name,
+        }
+        if name not in live.get(kind, {}) and context.run_time.present(kind, name) is None:
             raise NotFound(f"{kind.capitalize()} {name} does not exist")
         put(call, kind, name, None)
 

@@ -292,7 +292,7 @@ def _deletion(remote: Remote, name: str) -> str:
 
 
 @for_each(bridge, NAMES, _deletion)
-def delete(remote: Remote, name: str) -> None:  # noqa: F811
+def delete(remote: Remote, name: str) -> None:  # type: ignore[no-redef]  # noqa: F811
     """Delete bridges. Messages stay in their queues.
 
     \b
