@@ -291,8 +291,8 @@ def _deletion(remote: Remote, name: str) -> str:
     return f"Delete bridge {record['name']}{waiting}?"
 
 
-@for_each(bridge, NAMES, _deletion)
-def delete(remote: Remote, name: str) -> None:  # type: ignore[no-redef]  # noqa: F811
+@for_each(bridge, NAMES, _deletion)  # type: ignore[no-redef]
+def delete(remote: Remote, name: str) -> None:  # noqa: F811
     """Delete bridges. Messages stay in their queues.
 
     \b

@@ -75,7 +75,7 @@ def test_a_divert_copies_messages_until_it_is_deleted(client, management):
             "<exclusive> is '3': must be true or false",
         ),
         ({"address": "a", "forwardingAddresses": ["b"], "filter": "(("}, "filter"),
-        ({"address": "g", "forwardingAddresses": ["f"]}, "'d' and 'filed' form a loop: f to g to f"),
+        ({"address": "g", "forwardingAddresses": ["f"]}, "'d' and 'filed' form a loop: g to f to g"),
         ({"address": "a", "forwardingAddresses": ["a"]}, "divert 'd' forms a loop: a to a"),
         ({"address": "a", "forwardingAddresses": [3]}, "forwardingAddresses must be a string, not 3"),
         (
