@@ -95,7 +95,7 @@ def _parts(
 ) -> dict[str, dict[str, dict[str, object]]]:
     """Return the elements that are compared by name. The result maps kind of element → name → values.
 
-    It lacks diverts that both configurations share, of which there may be many.
+    It lacks diverts that both configurations share: there may be many.
     """
     same = configuration.diverts is other.diverts
     shared = set() if same else {id(divert) for divert in other.diverts}

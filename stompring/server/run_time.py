@@ -61,7 +61,7 @@ class RunTimeChanges:
     def merge(self, configuration: BrokerConfiguration) -> BrokerConfiguration:
         """Return a configuration of broker.xml with the changed elements. Raises `ConfigurationError`.
 
-        Diverts without a transformer, of which there may be many, are not read again. The caller checks loops.
+        Diverts without a transformer are not read again: there may be many. The caller checks loops.
         """
         elements = self.elements()
         if not elements:
