@@ -168,6 +168,7 @@ def test_permission_and_its_rule(server, permission, query, allowed, match, role
         "allowed": allowed,
         "allowedOverHTTP": allowed or "anna" in query,
         "match": match.replace("%23", "#"),
+        "definedIn": "broker.xml",
         "roles": roles,
         "reason": reason,
     }
@@ -270,11 +271,29 @@ def test_answer_agrees_with_the_check(server):
 def test_security_settings(server):
     data = server.get("/api/v1/security-settings", headers=login("carl"))["data"]
     assert data[:3] == [
-        {"match": MANAGEMENT, "permission": "manage", "roles": ["admins"], "line": 3},
-        {"match": MANAGEMENT, "permission": "view", "roles": ["admins", "viewers"], "line": 3},
-        {"match": "#", "permission": "view", "roles": ["viewers"], "line": 7},
+        {
+            "match": MANAGEMENT,
+            "permission": "manage",
+            "roles": ["admins"],
+            "definedIn": "broker.xml",
+            "line": 3,
+        },
+        {
+            "match": MANAGEMENT,
+            "permission": "view",
+            "roles": ["admins", "viewers"],
+            "definedIn": "broker.xml",
+            "line": 3,
+        },
+        {"match": "#", "permission": "view", "roles": ["viewers"], "definedIn": "broker.xml", "line": 7},
     ]
-    assert data[-1] == {"match": "closed", "permission": None, "roles": [], "line": 16}
+    assert data[-1] == {
+        "match": "closed",
+        "permission": None,
+        "roles": [],
+        "definedIn": "broker.xml",
+        "line": 16,
+    }
     assert len(data) == 9
     shop = server.get("/api/v1/security-settings?roles=shop&sort=permission")["data"]
     assert [row["permission"] for row in shop] == ["consume", "createDurableQueue", "send"]
