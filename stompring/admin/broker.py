@@ -1,9 +1,9 @@
 """The broker as a whole over HTTP.
 
-``/api/v1/broker``, ``/api/v1/reload`` and ``/health``. The broker lists its current problems: reasons why it is not
-ready, full addresses, memory, disk, policies, certificates.
+The paths are ``/api/v1/broker``, ``/api/v1/reload`` and those below ``/health``. ``/api/v1/broker`` also lists the
+current problems: reasons why the broker is not ready, full addresses, memory, disk, policies, certificates.
 
-``/api/v1/drain`` and ``/api/v1/undrain``: refuse new connections while existing clients continue.
+``/api/v1/drain`` refuses new STOMP connections while existing clients continue, until ``/api/v1/undrain``.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ from .json_schema import (
 
 ERROR, WARNING = "error", "warning"
 
-#: Maximum number of problems in a list.
+#: Maximum number of problems that one answer lists.
 MAX_PROBLEMS = 100
 
-#: Percentage of a limit from which its usage is a problem.
+#: Usage of a limit (connections, memory) in percent from which it is reported as a problem.
 HIGH_USAGE = 80
 
-#: Percentage points below max-disk-usage from which the usage of the disk is a problem.
+#: Percentage points below max-disk-usage from which the usage of the disk is reported as a problem.
 DISK_MARGIN = 5
 
-#: Milliseconds before its expiry from which a certificate is a problem.
+#: Milliseconds before the expiry of a certificate from which the certificate is reported as a problem.
 EXPIRY = 30 * 86_400_000
 
 PROBLEM = Component(
@@ -99,7 +99,7 @@ def _problems(context: AdminContext) -> Iterator[JsonObject]:
         yield _problem(WARNING, "the broker is stopping")
     if context.drain.since is not None:
         yield _problem(WARNING, "the broker is draining: it refuses new connections")
-    if context.node is not None:  # a full replicated log is reported like a full disk
+    if context.node is not None:  # ``broker.disk.fault``, below, reports a full replicated log
         fault, log = context.replication_fault, context.node.status().log
         if fault is not None:
             yield _problem(ERROR, f"nothing is delivered: {fault}")
@@ -148,7 +148,8 @@ def _problems(context: AdminContext) -> Iterator[JsonObject]:
     for address in broker.directory.addresses.values():
         if address.memory_limit.full or address.pages is not None or address.blocked_producers:
             yield _of_address(address)
-    # one problem for each queue with stalled consumers; names the consumer with the oldest unacknowledged message
+    # One problem for each queue with stalled consumers. The text names the consumer that has the oldest unacknowledged
+    # message.
     stalled = context.sampler.stalled()
     by_queue: dict[Queue, list[Subscription]] = {}
     for consumer in stalled:
@@ -362,8 +363,9 @@ def live(call: Call) -> Json:
 )
 def ready(call: Call) -> Answer:
     """Check that the broker can serve clients."""
-    # 200 if every listener is open, the store and the replicated log are writable, and the broker is not stopping or
-    # draining, else 503. The listeners are those of the start: a reload opens none. HTTP listeners open after STOMP.
+    # The status is 200 if every listener is open, the store and the replicated log are writable, and the broker is
+    # not stopping or draining, else 503. Only the start of the broker opens listeners, a reload does not. The HTTP
+    # listeners open after the STOMP listeners.
     context = call.context
     open_ports = open_listeners(context)
     missing = sorted(
@@ -404,8 +406,8 @@ def show_broker(call: Call) -> Json:
 def reload(call: Call) -> Json:
     """Reload broker.xml, as SIGHUP does.
 
-    A file with an error changes nothing; detail contains the error and its line. With dryRun nothing is changed:
-    the answer is that of a reload now.
+    A file with an error changes nothing; detail contains the error and its line. With dryRun the broker changes
+    nothing, and reports what a reload would change now.
     """
     if call.context.configuration.file is None:
         raise Refused("The broker has no configuration file to reload")
@@ -435,7 +437,7 @@ def show_drain_state(call: Call) -> Json:
 def drain(call: Call) -> Json:
     """Refuse new STOMP connections; existing clients continue.
 
-    /health/ready answers 503. A restart ends it.
+    /health/ready answers 503. A restart of the broker ends the drain.
     """
     call.context.drain.begin()
     return view(call.context, DRAIN)

@@ -46,7 +46,7 @@ PAGE = "/"
 
 
 class StandbyContext:
-    """The context of the site: the base class of a standby."""
+    """The data of a standby that its HTTP site shows; base class of the standby."""
 
     reactor: Any
     configuration: BrokerConfiguration
@@ -56,7 +56,7 @@ class StandbyContext:
 
     @property
     def acceptor_names(self) -> list[str]:
-        """The acceptors that are not open."""
+        """The names of all acceptors of the configuration."""
         raise AssertionError("a derived class has it")
 
 
@@ -66,7 +66,7 @@ def live() -> Answer:
 
 
 def ready(context: StandbyContext, *, recovering: bool = False) -> Answer:
-    """The answer of ``/health/ready``: never ready, with the members of an active broker's answer."""
+    """The answer of ``/health/ready``: status 503, with all members that an active broker's answer has."""
     return json_answer(
         {
             "status": "RECOVERING" if recovering else "STANDBY",
@@ -98,13 +98,13 @@ class StandbyResponder(Responder):
         self._context = context
 
     def handle(self) -> None:
-        """Answer at once, or after the check of the login."""
+        """Answer immediately if the request needs no login, else after the check of its login."""
         path = self._request.path.decode("latin-1")
         maybeDeferred(self._answer, path).addErrback(self._error_answer).addCallback(self._write)
 
     def _answer(self, path: str) -> Deferred[Answer]:
         self._check_site(str(getattr(self._request.getHost(), "host", "")))
-        if path != PAGE:  # a link of another site may open the console
+        if path != PAGE:  # the console, at `PAGE`, may be opened by a link on another site
             check_fetch_site(self._header("sec-fetch-site"))
         if self._method not in READ_METHODS or path not in (LIVE, READY, METRICS, HA):
             raise Problem(503, f"This broker is a standby: {self._context.reason}", role=STANDBY)
@@ -113,7 +113,7 @@ class StandbyResponder(Responder):
         return (self._log_in() or succeed(Login())).addCallback(self._view, path)
 
     def _view(self, login: Login, path: str) -> Answer:
-        """The answer for a user who may view the broker. Raises `Refused`."""
+        """Return the answer for ``path``. Raises `Refused` if the user may not view the broker."""
         if not manages(login.authorizer):
             login.authorizer.check(VIEW, MANAGEMENT, None)
         context, node = self._context, self._context.node
@@ -122,7 +122,7 @@ class StandbyResponder(Responder):
             if node is None:
                 described["fault"] = context.reason
             return json_answer(described)
-        # the metrics of the process, the build, the role, and those of the replicated log
+        # the answer of ``/metrics``: metrics of the process, the build, the role and the replicated log
         encode, content_type = choose_encoder(self._header("accept") or "")
         return Answer(
             encode(process_registry(partial(ha_families, node, Role.STANDBY))), content_type=content_type
@@ -142,7 +142,7 @@ class StandbyResponder(Responder):
 
 
 class StandbyChannel(AdminChannel):
-    """One connection with one request."""
+    """A connection that is closed after the answer to its first request."""
 
     def checkPersistence(self, request: Any, version: bytes) -> bool:
         request.responseHeaders.setRawHeaders(b"connection", [b"close"])
@@ -164,7 +164,7 @@ class StandbySite(AdminSite):
         self._channels: list[StandbyChannel] = []
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        """Create a channel, which `close` closes."""
+        """Create the channel of a connection, and list it so that `close` can close it."""
         channel = super().buildProtocol(addr)
         self._channels = [*(each for each in self._channels if each.transport is not None), channel]
         return channel
