@@ -89,7 +89,7 @@ def check_config(
 
 
 def _examine(file: str, data: str | None, strict: bool) -> dict[str, list[Any]]:
-    """The warnings and the summary of a file. Raises `ConfigurationError`."""
+    """Return warnings, ignored settings, summary and certificates of a file. Raises `ConfigurationError`."""
     configuration = read_broker_xml(file)
     if strict:
         refuse_ignored(configuration)
@@ -124,7 +124,7 @@ def refuse_ignored(configuration: BrokerConfiguration) -> None:
     assert configuration.file is not None
     faults = Faults(configuration.file)
     for each in configuration.ignored:
-        # the reason of a setting with a warning describes its effect
+        # the reason of a setting with a warning already describes the consequence
         what = each.name if each.is_warning else f"{each.name} has no effect here"
         faults.add(each.line, f"{what}: {each.reason}")
     faults.raise_if_any()
@@ -136,10 +136,13 @@ def acceptors(configuration: BrokerConfiguration) -> list[StompAcceptor | HttpAc
 
 
 def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str, str, str | None]]:
-    """Yield acceptor, description, and expiry warning or None of each certificate. Raises `ConfigurationError`."""
+    """Yield the acceptor, the description, and the expiry warning (or None) of each certificate.
+
+    Raises `ConfigurationError` if a certificate cannot be read.
+    """
     if not any(acceptor.tls for acceptor in acceptors(configuration)):
         return
-    # imported here because TLS imports Twisted
+    # imported here to start the other commands faster: TLS imports Twisted
     from stompring.server.listeners import EXPIRY_WARNING, read_tls_contexts
 
     for name, context in read_tls_contexts(configuration).items():
@@ -152,7 +155,7 @@ def read_security_files(configuration: BrokerConfiguration) -> None:
     """Read the files of users, roles and certificates. Raises `ConfigurationError`. A roles file may be missing."""
     if not configuration.security_enabled:
         return
-    # imported here because users import argon2
+    # imported here to start the other commands faster: the module of the users imports argon2
     from stompring.security.accounts import Roles, Users, check_users_file
     from stompring.security.certificates import CertificateUsers
     from stompring.security.sources import open_source
@@ -209,7 +212,10 @@ def check_queues(configuration: BrokerConfiguration) -> None:
 
 
 def rings_by_default(configuration: BrokerConfiguration) -> Iterator[str]:
-    """A warning for each declared queue that is a ring only here, not in Artemis: such a queue would lose messages."""
+    """Yield a warning for each declared queue that is a ring here, but not in Artemis.
+
+    Such a queue would lose messages that Artemis keeps.
+    """
     repository = SettingsRepository.of(configuration)
     for address in configuration.addresses:
         size = repository.lookup(address.name).default_ring_size
@@ -223,7 +229,10 @@ def rings_by_default(configuration: BrokerConfiguration) -> Iterator[str]:
 
 
 def check_ports(configuration: BrokerConfiguration) -> list[str]:
-    """Try to listen on all acceptors. Returns a line for each port in use; raises `ConfigurationError`."""
+    """Try to listen on all acceptors. Returns a line for each port that another program uses.
+
+    Raises `ConfigurationError` if listening fails for another reason.
+    """
     in_use: list[str] = []
     used: dict[tuple[str, int], str] = {}
     with ExitStack() as opened:
@@ -251,7 +260,7 @@ def check_ports(configuration: BrokerConfiguration) -> list[str]:
 
 
 def listen_fault(acceptor: StompAcceptor | HttpAcceptor, opened: ExitStack) -> OSError | None:
-    """Listen as an acceptor until ``opened`` is closed. Returns the error if that is not possible."""
+    """Listen on the port of an acceptor until ``opened`` is closed. Returns the error if listening fails, else None."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             acceptor.host, acceptor.port, type=socket.SOCK_STREAM
@@ -266,7 +275,7 @@ def listen_fault(acceptor: StompAcceptor | HttpAcceptor, opened: ExitStack) -> O
 
 
 def is_in_use(configuration: BrokerConfiguration, data: str | None) -> bool:
-    """Whether a broker runs with the data directory: then the ports are probably in use by this broker."""
+    """Whether a broker runs with the data directory. If so, this broker probably uses the ports."""
     return configuration.persistence_enabled and is_locked(data_directory(configuration, data).root)
 
 
@@ -305,7 +314,7 @@ def _check_directory(directory: Path, file: str | None) -> None:
 
 
 def _is_missing(path: str | Path) -> bool:
-    """Whether the file does not exist. An inaccessible file counts as existing: the next step reports it."""
+    """Whether the file does not exist. An inaccessible file counts as existing: the caller's next check reports it."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -70,22 +70,22 @@ OK, WARNING, ERROR = "ok", "warning", "error"
 #: Minimum number of file descriptors: a broker with fewer serves few clients.
 FEW_FILES = 4096
 
-#: Maximum share of the memory for messages: above it connections and Python have too little.
+#: Maximum share of the memory for messages. A larger share leaves too little memory for connections and Python.
 MEMORY_SHARE = 0.6
 
 #: Limits of the measurement of the disk: seconds, and number of syncs.
 SYNC_SECONDS, SYNCS = 1.0, 100
 
-#: Maximum time of a sync in ms: above it durable messages are slow.
+#: Milliseconds that a typical sync may take. With slower syncs durable messages are slow.
 SLOW_SYNC = 20.0
 
-#: Percent below max-disk-usage at which the disk is almost full.
+#: Percentage points below max-disk-usage from which the disk counts as almost full.
 DISK_MARGIN = 10
 
-#: Seconds by which the time of a file may be in the future.
+#: Seconds by which the time of a file may be ahead of the clock without a warning.
 CLOCK_TOLERANCE = 5.0
 
-#: Start of 2024 in seconds since the epoch: an earlier clock was never set.
+#: Start of 2024 in epoch seconds. A clock that shows an earlier time was never set.
 EARLIEST = 1_704_067_200
 
 #: Seconds to wait for an answer of the listener on a port.
@@ -117,8 +117,8 @@ def doctor(
 ) -> None:
     """Check configuration, files, permissions and machine before or while a broker runs.
 
-    Run it as the user of the broker. It writes a small file for a second into the data directory to measure syncs, and
-    changes nothing. The exit code is 1 if there is an error; warnings do not count.
+    Run it as the user of the broker. To measure syncs, it writes a small temporary file into the data directory;
+    it changes nothing else. The exit code is 1 if there is an error; warnings do not count.
 
     \b
     Examples:
@@ -186,7 +186,7 @@ def software() -> Findings:
     except PackageNotFoundError:
         yield Finding("libraries", WARNING, "stompring is not installed: no list of its libraries")
         return
-    needed: defaultdict[str, list[str]] = defaultdict(list)  # libraries by extra, "" for no extra
+    needed: defaultdict[str, list[str]] = defaultdict(list)  # libraries by extra; key "": of no extra
     for line in requirements:
         ((name, extra),) = re.findall(r"^([\w.-]+)(?:.*extra == ['\"]([\w-]+))?", line)
         if name != "stompring":
@@ -210,7 +210,7 @@ def software() -> Findings:
 
 
 def reactor() -> Findings:
-    """Check whether the broker can run on its own reactor."""
+    """Check whether the broker can run on stompring's own reactor, which is faster than Twisted's."""
     from stompring.server.reactor import STOMPRING, NotAvailable, make_reactor  # imports Twisted
 
     try:
@@ -274,7 +274,7 @@ def configured(configuration: BrokerConfiguration, data: str | None) -> Findings
 
 
 def secrets(configuration: BrokerConfiguration) -> Findings:
-    """Check the permissions of the files of the configuration."""
+    """Check which users may read or change broker.xml, the files of users and roles, and the files of keys."""
     files: list[tuple[str | None, bool]] = [(configuration.file, False)]
     if configuration.security_enabled:
         files.append((configuration.certificate_users_file, True))
@@ -394,7 +394,7 @@ def replicated_log(settings: ReplicatedLogSettings) -> Findings:
 
 
 def limits(configuration: BrokerConfiguration) -> Findings:
-    """Check the limits of open files and of memory against the configuration."""
+    """Check that the limits of this process for open files and memory suffice for the configuration."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         yield Finding("open files", OK, "no limit")
@@ -433,7 +433,7 @@ def limits(configuration: BrokerConfiguration) -> Findings:
         yield Finding("memory", OK, f"messages may take {bytes_text(size)} of {bytes_text(memory)}")
 
 
-#: Settings with a type like "byteLimit" that do not limit resources, or for which -1 means another limit.
+#: Settings that do not limit resources, or for which -1 means another limit, though their type is like "byteLimit".
 NO_LIMITS = {
     "connections_allowed",
     "web_socket_max_frame_payload_length",
@@ -445,9 +445,9 @@ NO_LIMITS = {
 
 
 def limits_off(configuration: BrokerConfiguration) -> Findings:
-    """List the limits that are off: settings with a type like "byteLimit" or "countOrNoLimit" and the value -1."""
+    """List the limits that are off: settings with the value -1, and a type such as "byteLimit" or "countOrNoLimit"."""
     core = _off(configuration, BrokerConfiguration)
-    if "max-disk-usage" not in core or configuration.min_disk_free >= 0:  # one limit is enough
+    if "max-disk-usage" not in core or configuration.min_disk_free >= 0:  # either limit is enough
         core = [each for each in core if each not in ("max-disk-usage", "min-disk-free")]
     ways = [("core", core)]
     for acceptor in configuration.stomp_acceptors:
@@ -473,7 +473,7 @@ def _off(thing: object, kind: type, *, parameters: bool = False) -> list[str]:
 
 
 def disk(configuration: BrokerConfiguration, directories: DataDirectory) -> Findings:
-    """Check space, kind and speed of the disks of journal and pages."""
+    """Check space, file system and speed of the disks that contain the journal, the pages and the retained files."""
     disks: dict[int, Path] = {}
     for directory in (directories.journal, directories.paging, directories.retention):
         if directory:
@@ -537,7 +537,10 @@ def speed(directory: Path, measure: Callable[[Path], list[float]]) -> Findings:
 
 
 def sync_times(directory: Path) -> list[float]:
-    """Measure writes of 4 KiB with fdatasync for a second. Returns milliseconds; raises OSError."""
+    """Write 4 KiB and sync them (fdatasync), repeatedly for up to a second. Returns the milliseconds of each write.
+
+    Raises OSError.
+    """
     times: list[float] = []
     end = time.monotonic() + SYNC_SECONDS
     with tempfile.TemporaryFile(dir=directory) as file:
@@ -568,7 +571,8 @@ def filesystem(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str | No
 # ---- the clock
 
 
-#: Index of the status among the integers of struct timex, after the modes with padding and four longs.
+#: Index of the member status if struct timex is read as an array of C ints. The member modes, padded to a long, and
+#: four longs precede it.
 _STATUS = 5 * ctypes.sizeof(ctypes.c_long) // ctypes.sizeof(ctypes.c_int)
 
 
@@ -578,7 +582,7 @@ def is_synchronized() -> bool | None:
         function = ctypes.CDLL(None, use_errno=True).adjtimex
     except (OSError, AttributeError):
         return None
-    found = (ctypes.c_int * 128)()  # larger than struct timex of adjtimex(2)
+    found = (ctypes.c_int * 128)()  # a buffer larger than struct timex, which adjtimex(2) fills
     if function(found) < 0:
         return None
     return not found[_STATUS] & 0x40  # STA_UNSYNC
@@ -662,7 +666,7 @@ def ports(configuration: BrokerConfiguration, running: bool) -> Findings:
 
 
 def who_answers(acceptor: StompAcceptor | HttpAcceptor) -> str:
-    """Describe the program on a port by its answer to CONNECT or GET, with its name if the answer has one."""
+    """Describe the program on a port: its name if its answer to CONNECT or GET has one, else the answer."""
     import ssl
 
     request = b"GET /health/live HTTP/1.0\r\nHost: localhost\r\n\r\n"
@@ -673,7 +677,7 @@ def who_answers(acceptor: StompAcceptor | HttpAcceptor) -> str:
             connection: Any = plain
             if acceptor.tls:
                 context = ssl.create_default_context()
-                # without a check of the certificate: this connection sends no secret
+                # do not verify the certificate: this connection sends no secret
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
                 connection = context.wrap_socket(plain)
             connection.sendall(request)

@@ -1,4 +1,4 @@
-"""``stompring example``: lists, shows and copies shipped files: configurations, alerts, dashboards, units, clients."""
+"""``stompring example``: lists, shows and copies shipped configurations, alerts, dashboards, unit files, clients."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .output import NOT_FOUND, CommandFailed, columns, echo_json, print_table
 #: Shipped directories with examples.
 DIRECTORIES = ("config", "examples")
 
-#: The first sentence of a comment, of a docstring, of a description in JSON, or of a notebook.
+#: Finds the subject of an example: the first sentence of its comment, docstring, JSON description or notebook.
 _SUBJECT = re.compile(
     r'(?:<!--|^# |"""|"description": "|"# )\s*(.+?)(?:[.:]\n|\. |\\n|\.?"|\.? -->|\n#?\n)', re.M | re.S
 )
 
 
 def _examples() -> dict[str, Path]:
-    """The paths of all examples, by name: their path below one of `DIRECTORIES`."""
+    """The paths of all examples, by name. The name is the relative path inside one of the `DIRECTORIES`."""
     found = {
         path.relative_to(top).as_posix(): path
         for top in map(shipped_directory, DIRECTORIES)

@@ -21,7 +21,7 @@ from .output import (
     print_table,
 )
 
-#: The rows of settings, by the element that contains them or in whose URL they are parameters.
+#: The classes with the settings of an element. The element contains the settings, or its URL has them as parameters.
 KINDS: Mapping[str, tuple[type, ...]] = {
     "core": (model.BrokerConfiguration,),
     "journal-retention-directory": (model.Retention,),
@@ -47,7 +47,7 @@ AT_RESTART = ("journal-retention-directory", "replicated-log", "wildcard-address
 
 
 def shown_default(row: Option) -> str:
-    """The default in Markdown: a value, the setting that it is copied from, or words."""
+    """The default as Markdown: a value, the setting whose value is the default, or a word such as required."""
     if row.default_text:
         return row.default_text
     if row.inherits:

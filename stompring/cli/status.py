@@ -74,7 +74,7 @@ def status(
     """Show whether the broker is ready and why not, with its totals and problems.
 
     The exit status is 0 if it is ready, 1 if it is not, 5 without a connection. Readiness needs no login; without the
-    permission to view the broker only that is shown.
+    permission to view the broker only the readiness is shown.
 
     \b
     Examples:
@@ -280,8 +280,8 @@ def events(
     """Show events of the broker as they happen.
 
     Connections, consumers, queues, addresses, rejected logins, slow consumers, full addresses and disks, reloads:
-    docs/http-api.md lists the types. It continues until Ctrl-C. After a lost connection or a restart of the broker it
-    connects again and continues after the last event. With --json each event is one line.
+    docs/http-api.md lists the types. The command runs until Ctrl-C. After a lost connection or a restart of the
+    broker it connects again and continues after the last event that it printed. With --json each event is one line.
 
     \b
     Examples:
@@ -339,7 +339,7 @@ def _follow(remote: Remote, types: tuple[str, ...], last: str | None) -> None:
 
 
 def server_sent_events(lines: Iterator[bytes]) -> Iterator[JsonObject]:
-    """Yield the JSON data of events, without comments and invalid events."""
+    """Yield the JSON object of each server-sent event in ``lines``. Comments and invalid events are skipped."""
     data: list[str] = []
     for raw in lines:
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
