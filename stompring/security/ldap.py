@@ -1,8 +1,8 @@
 """Logins that a directory checks (LDAP), with the options of Artemis's LDAPLoginModule.
 
 A login is a search for the entry of the user, a bind as that entry with the password, and a search for the roles. All
-calls block for up to some timeouts: call them in a thread. Referrals are never followed, and the login is escaped in
-every filter. An empty password is refused, because a directory accepts it as an anonymous bind.
+calls may block for several timeouts: call them in a thread. Referrals are never followed, and the login is escaped
+in every filter. An empty password is refused, because a directory accepts it as an anonymous bind.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SUCCESS, SIZE_LIMIT_EXCEEDED = 0, 4
 #: credentials, insufficient access, unwilling to perform.
 REFUSING = frozenset((32, 34, 48, 49, 50, 53))
 
-#: Maximum number of roles of one user, over all depths.
+#: Maximum number of roles of one user, including the roles that contain another role of the user.
 MAX_ROLES = 1000
 
 _LOGIN_ATTRIBUTE = re.compile(r"\(([A-Za-z][\w.;-]*)=\{0\}\)")
@@ -44,7 +44,7 @@ _ESCAPED = re.compile(r"\\([0-9A-Fa-f]{2})|\\(.)")
 
 
 class Directory(LoginSource):
-    """One directory."""
+    """Checks logins with one LDAP directory."""
 
     def __init__(self, settings: LdapLogin) -> None:
         """Raises `CertificateError` if a CA cannot be read."""
@@ -65,7 +65,7 @@ class Directory(LoginSource):
             validate_simple_password(password)
             name.encode()
         except (LDAPException, ValueError):
-            return None  # empty, or with characters that no password can have
+            return None  # the password is empty, or the password or the name has invalid characters
         return self._ask(name, password) if name else None
 
     def _identity(self, connection: ldap3.Connection, login: str, password: str | None) -> Identity | None:
@@ -87,7 +87,10 @@ class Directory(LoginSource):
     # ---- connections
 
     def _ask(self, login: str, password: str | None) -> Identity | None:
-        """Search with the broker's own login, and set `fault`. Without a password the user only gets roles."""
+        """Check a login over a connection with the broker's own login, and update `fault`.
+
+        If ``password`` is None, only the roles of the user are searched.
+        """
         try:
             connection = self._connected()
             try:
@@ -131,7 +134,10 @@ class Directory(LoginSource):
         raise AssertionError("a directory has a URL")
 
     def _connection(self, server: ldap3.Server, user: str | None, password: str | None) -> ldap3.Connection:
-        """Return a connection without its login. It is encrypted before anything is sent, if TLS is requested."""
+        """Return an open connection that has not sent its login yet.
+
+        With TLS or StartTLS in the settings, the connection is encrypted already.
+        """
         connection = ldap3.Connection(
             server,
             user,
@@ -153,9 +159,9 @@ class Directory(LoginSource):
     # ---- searches
 
     def _user(self, connection: ldap3.Connection, login: str) -> tuple[str, str, frozenset[str]] | None:
-        """Return DN, name and roles in the entry of a user. None for an unknown login, or one of several users.
+        """Return DN, name and roles in the entry of a user. None if no entry, or more than one, matches the login.
 
-        The name is the value in the entry that the login matches: a directory ignores case and some characters.
+        The name is spelled as in the entry: the directory ignores case and some characters when it matches a login.
         """
         settings, matching = self._settings, self._settings.user_search_matching
         if matching is None:
@@ -182,7 +188,7 @@ class Directory(LoginSource):
         )
 
     def _role_names(self, dn: str) -> Iterator[str]:
-        """Return the name of the role in a value of ``user_role_name``."""
+        """Yield the name of the role with this DN: the part of the DN that ``role_name`` selects, else the whole DN."""
         name = self._settings.role_name
         if name is None:
             yield dn
@@ -225,7 +231,7 @@ class Directory(LoginSource):
         attributes: list[str],
         *values: str,
     ) -> Iterator[tuple[str, dict[str, list[str]]]]:
-        """Return DN and attributes of the entries that match a filter with escaped values."""
+        """Yield DN and attributes of each entry that matches a filter. ``values`` fill its placeholders, escaped."""
 
         connection.search(
             ",".join(filter(None, (base, self._suffix))),

@@ -31,21 +31,21 @@ ALGORITHMS = (
 
 #: Minimum seconds between two attempts to read the keys.
 MIN_INTERVAL = 10.0
-#: Seconds by which the clock of the identity provider may be ahead.
+#: Seconds by which the clock of the identity provider may be ahead of this machine's clock.
 LEEWAY = 30
 MAX_KEY_BYTES = 256 * 1024
 MAX_USER = 200
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Refuses redirects: the URL of the keys is the one in the settings."""
+    """Refuses redirects: the keys are only read from the URL in the settings."""
 
     def redirect_request(self, *arguments: Any) -> None:
         return None
 
 
 class Tokens(LoginSource):
-    """The tokens of one issuer. ``now`` returns steady seconds, ``wall`` epoch seconds."""
+    """Checks the tokens of one issuer. ``now`` returns seconds of a steady clock, ``wall`` epoch seconds."""
 
     takes_tokens = True
 
@@ -55,7 +55,7 @@ class Tokens(LoginSource):
         self._settings, self._now, self._wall = settings, now, wall
         context = ssl.create_default_context(cafile=settings.trust_store_path)
         self._opener = build_opener(_NoRedirect, HTTPSHandler(context=context))
-        self._lock = threading.Lock()  # one thread reads the keys
+        self._lock = threading.Lock()  # only one thread at a time reads the keys
         self._keys: KeySet | None = None
         self._attempted = self._read = -math.inf
 
@@ -90,7 +90,10 @@ class Tokens(LoginSource):
     # ---- keys
 
     def _known_keys(self, again: bool = False) -> KeySet:
-        """Return the keys, read again if they are too old or ``again`` is True, but not more often than allowed."""
+        """Return the keys. Raises `Refused` if they were never read.
+
+        Reads the keys again if they are too old or ``again`` is True, at most once in `MIN_INTERVAL` seconds.
+        """
         with self._lock:
             now = self._now()
             old = again or now - self._read >= self._settings.key_cache_time / 1000
@@ -123,7 +126,10 @@ class Tokens(LoginSource):
 
 
 def _roles(claims: dict[str, Any], name: str) -> frozenset[str]:
-    """Return the roles in a claim: a list, or a text with blanks. Dots in the name lead into objects."""
+    """Return the roles in the claim ``name``: a list of them, or a text in which blanks separate them.
+
+    Dots in ``name`` separate the names of nested objects.
+    """
     value: Any = claims.get(name)
     if value is None:
         value = claims
