@@ -1,7 +1,7 @@
 """Authentication: logins by password, token or client certificate, the login throttle, and the files with the users.
 
-The broker verifies passwords in a few threads, not in the reactor's: argon2 is slow and takes 64 MiB by design, and a
-directory (LDAP) is a server that may not answer.
+The broker verifies passwords in a few threads, not in the reactor's thread: argon2 is slow and takes 64 MiB by design,
+and a directory (LDAP) is a server that may not answer.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ OUTCOMES = {401: "refused", 429: "throttled", 503: "overloaded", 500: "failed"}
 #: Maximum number of concurrent password checks. Each one uses several cores.
 CONCURRENT_CHECKS = min(4, max(1, (os.cpu_count() or 1) // 2))
 
-#: Maximum number of queued password checks: the work of some seconds.
+#: Maximum number of queued password checks. So many checks take some seconds.
 MAX_QUEUED_CHECKS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """A queued check of a login. ``generation``: that of the users when the login arrived."""
+    """A queued check of a login. ``generation``: generation of the users file when the login arrived."""
 
     digest: bytes
     generation: int
@@ -79,9 +79,10 @@ class _Check:
 
 
 class Checks:
-    """Checks of logins in threads: at most ``limit`` at a time. The others wait; the queue serves the hosts in turn.
+    """Checks logins in threads, at most ``limit`` at a time. Other logins wait in a queue, which serves hosts in turn.
 
-    Identical logins share one check. ``generation`` changes with the users: ``verified`` logins do not count then.
+    Identical waiting logins share one check. ``generation`` returns a number that changes with the users file. After a
+    change the logins in ``verified`` are checked again.
     """
 
     _running = 0
@@ -100,8 +101,9 @@ class Checks:
         self._queue: FairQueue[_Check] = FairQueue(MAX_QUEUED_CHECKS)
 
     def verify(self, name: str, password: str, host: str) -> Identity | None | Deferred[Identity | None]:
-        """Return the user with this name and password, None for a wrong login. Fails with `Refused`: of status 503 if
-        too many logins are waiting.
+        """Return the user with this name and password, None for a wrong login; a Deferred unless the result is cached.
+
+        The Deferred fails with `Refused`, for example with status 503 if too many logins are waiting.
         """
         generation = self._generation()
         digest = self.verified.digest(generation, name, password)
@@ -137,10 +139,10 @@ class Checks:
 
     def _answer_all(self, digest: bytes, outcome: Identity | None | Failure) -> None:
         for answer in self._waiting.pop(digest):
-            answer.callback(outcome)  # a Failure calls the errbacks
+            answer.callback(outcome)  # if ``outcome`` is a Failure, this calls the errbacks
 
 
-#: Source of the logins by files.
+#: Source of the logins that the broker checks with its own files.
 FILES = LoginSource("files")
 
 
@@ -156,10 +158,10 @@ class _Module(NamedTuple):
 class Logins:
     """The `Authenticator` of a broker with security, for STOMP and HTTP: by password, or by a verified certificate.
 
-    The ``modules`` check a login in their order, and their flags decide. Threads verify the passwords. A verified login
-    stays valid for ``seconds``, unless the users file changes: before each check ``follow`` reads changed files in a
-    thread. ``user_of`` maps the subject of a certificate to a user. ``outcomes`` counts the results of logins.
-    ``guest``: login of STOMP clients without login and passcode; None if the broker refuses such clients.
+    The ``modules`` check a login in their order, and their flags decide on the result. Threads verify passwords. A
+    verified login stays valid for ``seconds``, unless the users file changes: before each check ``follow`` reads
+    changed files in a thread. ``user_of`` maps the subject of a certificate to a user. ``outcomes`` counts the results
+    of logins. ``guest``: login of STOMP clients without login and passcode; None if the broker refuses such clients.
     """
 
     users: Users
@@ -197,12 +199,12 @@ class Logins:
 
     @property
     def has_sources(self) -> bool:
-        """Whether a server, and not only files, knows users and roles."""
+        """Whether a login module uses directories or tokens, not the broker's own files."""
         return any(module.source is not FILES for module in self.modules)
 
     @property
     def fault(self) -> str | None:
-        """The reason why the last login could not be checked by a directory; None if each one answers."""
+        """The reason why a directory or the keys of tokens failed at the last attempt; None if none of them failed."""
         return next(filter(None, (each.source.fault for each in self.modules)), None)
 
     def _module(self, settings: AnyLogin, file: str | None) -> _Module:
@@ -243,7 +245,7 @@ class Logins:
 
     @inlineCallbacks
     def _check(self, credentials: Credentials) -> Any:
-        """Return a `Login` or a `Refused`, which is not raised: with its traceback it would form a reference cycle."""
+        """Return a `Login` or a `Refused`. To raise the `Refused` would form a reference cycle with its traceback."""
         login, passcode, host = credentials.login, credentials.passcode, credentials.host
         certified = None if credentials.certificate is None else self.user_of(credentials.certificate)
         if certified is not None and login not in (None, certified):
@@ -283,9 +285,9 @@ class Logins:
     def _run(
         self, login: str | None, passcode: str | None, host: str, certified: str | None, token: bool
     ) -> Any:
-        """Return the `Login`, or `Refused`, by the outcomes of the modules and their flags.
+        """Ask the modules in their order. Return the `Login` or `Refused` that follows from their outcomes and flags.
 
-        ``token``: the passcode is a token, which no other module reads; the user is the one in the token.
+        ``token``: whether the passcode is a token. If so, only the modules for tokens check it; it names the user.
         """
         found: list[Identity] = []
         failed = False
@@ -299,7 +301,7 @@ class Logins:
             must = module.flag in (LoginFlag.REQUIRED, LoginFlag.REQUISITE)
             outcome: Identity | Refused | None
             if module.checks is None:
-                # a certificate beside a password is not enough, unless the module is required
+                # if the client also sends a password, its certificate is not enough, unless the module is required
                 sufficient = certified is not None and (must or passcode is None)
                 outcome = Identity(certified or "") if sufficient else None
             elif token is not module.source.takes_tokens:
@@ -340,7 +342,7 @@ class Logins:
 
     @inlineCallbacks
     def _outcome(self, checks: Checks, login: str | None, passcode: str | None, host: str) -> Any:
-        """Return the user, None for a wrong login, or the reason why the login is not checked."""
+        """Return the user, None for a wrong login, or the `Refused` with the reason why the login was not checked."""
         if login is None or passcode is None:
             return None
         try:
@@ -386,8 +388,10 @@ MAX_SHOWN_USERS = 10
 
 
 class LoginPermissions:
-    """The permissions of roles that belong to one login, none if it has ``ended``. The roles file counts only
-    ``with_file``."""
+    """The permissions of a login with ``roles`` of its own. They end when ``ended`` returns True.
+
+    ``with_file``: whether the user also has the roles of the roles file.
+    """
 
     def __init__(
         self,
@@ -415,7 +419,7 @@ class LoginPermissions:
         return self._authority.permissions.allows(self.roles_of(user), permission, address, queue)
 
 
-#: Minimum seconds between two checks of the files for changes, if security-invalidation-interval is shorter.
+#: Minimum seconds between two checks of the files for changes, even if security-invalidation-interval is shorter.
 FILE_CHECK_INTERVAL = 1.0
 
 
@@ -494,7 +498,7 @@ class Security:
             CertificateUsers(self._certificates.path)
 
     def use(self, configuration: BrokerConfiguration, modules: list[_Module] | None = None) -> None:
-        """Apply a configuration that was read again; ``modules``: its login modules, if they are read already."""
+        """Apply a new configuration. ``modules``: its login modules, if the caller has already read them."""
         self.authority.use(Permissions.of(configuration))
         self._use_logins(configuration, modules or self.logins.read_modules(configuration))
         self._report_change()
@@ -512,7 +516,7 @@ class Security:
         return self.logins.followed().addCallback(lambda _: self._report_change())
 
     def edit_users(self, change: Callable[[UserFiles], None]) -> Deferred[None]:
-        """Run a change of the files in a thread, after earlier changes. Fires when it is in effect, or fails."""
+        """Change the files in a thread, after earlier changes. The Deferred fires when the change is in effect."""
 
         def edit() -> None:
             change(self._user_files)
