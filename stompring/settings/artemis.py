@@ -49,17 +49,17 @@ class Support(StrEnum):
 
 
 class Row(NamedTuple):
-    """A setting that is not supported."""
+    """A setting of Artemis that this broker does not support."""
 
     support: Support
-    reason: str = ""  # why the setting has no effect, or the advice in its error (empty: to remove it)
-    neutral: str = ""  # values, as a regular expression, with which a refused setting has no effect
+    reason: str = ""  # why the setting has no effect, or the advice in its error (empty: remove the setting)
+    neutral: str = ""  # regular expression: values of a refused setting that are accepted without effect
     refused_with: frozenset[str] = frozenset()  # child elements with which a setting is refused
     advice: str = ""  # the advice in the error, if it is not ``reason``
-    is_warning: bool = False  # whether a WARNING reports the setting, not the list of settings without effect
+    is_warning: bool = False  # reported with a WARNING, not in the list of settings without effect
 
     def has_no_effect(self, value: str, inside: Iterable[str] = ()) -> bool:
-        """Whether the setting is accepted with this value and with these elements in it."""
+        """Whether the setting is accepted with this value and with the child elements ``inside``."""
         if self.support is Support.NO_EFFECT:
             return self.refused_with.isdisjoint(inside)
         return bool(self.neutral) and re.fullmatch(self.neutral, value, re.IGNORECASE) is not None
@@ -81,7 +81,7 @@ def ignored_names(ignored: Iterable[IgnoredSetting]) -> list[str]:
 
 
 def describe_ignored(ignored: Iterable[IgnoredSetting]) -> str | None:
-    """``2 settings have no effect here: journal-type, useEpoll of acceptor``; None without any."""
+    """Return ``2 settings have no effect here: journal-type, useEpoll of acceptor``; None if there are no settings."""
     names = ignored_names(ignored)
     if not names:
         return None
@@ -90,12 +90,12 @@ def describe_ignored(ignored: Iterable[IgnoredSetting]) -> str | None:
 
 
 def no_effect(names: str, reason: str) -> dict[str, Row]:
-    """Rows of settings without effect."""
+    """Return rows of settings without effect. Blanks separate the ``names``."""
     return dict.fromkeys(names.split(), Row(Support.NO_EFFECT, reason))
 
 
 def refused(names: str, advice: str = "", neutral: str = "") -> dict[str, Row]:
-    """Rows of refused settings; ``neutral`` values are accepted without effect."""
+    """Return rows of refused settings. ``neutral``: regular expression of values that are accepted without effect."""
     return dict.fromkeys(names.split(), Row(Support.REFUSED, advice, neutral))
 
 
@@ -172,7 +172,7 @@ CORE = _table(
             is_warning=True,
         )
     },
-    # threads, memory, the Java machine
+    # settings of threads, memory and the Java machine
     no_effect(
         "thread-pool-max-size scheduled-thread-pool-max-size async-connection-execution-enabled "
         "message-expiry-thread-priority",
@@ -316,7 +316,8 @@ DIVERT = refused(
     "transformer-class-name", "use <transformer>, which sets and removes headers or names a policy"
 )
 
-#: Artemis's plugin for notifications, and the type that each of its properties enables (None: types always sent here).
+#: Artemis's plugin for notifications, and the type of notification that each property of the plugin enables. None: this
+#: broker always sends the notifications.
 NOTIFICATION_PLUGIN = "org.apache.activemq.artemis.core.server.plugin.impl.NotificationActiveMQServerPlugin"
 NOTIFICATION_PROPERTIES: Mapping[str, str | None] = {
     "SEND_CONNECTION_NOTIFICATIONS": None,
@@ -329,7 +330,7 @@ NOTIFICATION_PROPERTIES: Mapping[str, str | None] = {
 PLUGIN = refused(
     "class-name",
     "plugins are Python modules: set name and policy (docs/plugins.md)",
-    # this plugin only logs
+    # accepted without effect: this plugin only logs
     r"org\.apache\.activemq\.artemis\.core\.server\.plugin\.impl\.LoggingActiveMQServerPlugin",
 )
 
@@ -536,7 +537,10 @@ ENCODED = "is encoded, and the key is Artemis's; write a reference, ${file:PATH}
 
 
 def ldap_login(values: Values, folder: Path) -> LdapLogin:
-    """Return the settings of a directory; paths start at ``folder``. Raises `ValueError` for a contradiction."""
+    """Return the settings of an LDAP directory. Relative paths start at ``folder``.
+
+    Raises `ValueError` if the values contradict each other, or if a required one is missing.
+    """
     password = values.get("connection_password")
     if password is not None:
         if revealed(password).startswith("ENC("):
@@ -571,8 +575,11 @@ _MAX_BYTES = 1024 * 1024
 
 
 class Logins(NamedTuple):
-    """The users of an Artemis instance. ``warnings`` names the login modules without effect here, ``ignored`` the
-    options without effect of the others."""
+    """The files of users and the login modules of an Artemis instance.
+
+    ``warnings``: texts about login modules that work differently here, or not at all. ``ignored``: options without
+    effect of the supported login modules.
+    """
 
     users: Path
     roles: Path
@@ -598,10 +605,10 @@ class _Module:
 
 
 def find_logins(directory: Path, resolve: Callable[[str], str] = str) -> Logins | None:
-    """The users of the Artemis instance with its broker.xml in ``directory``; None without files of users.
+    """Return the logins of the Artemis instance whose broker.xml is in ``directory``; None if it defines no users.
 
     ``resolve`` resolves the references in options of an LDAPLoginModule. Raises `ConfigurationError` if
-    ``login.config`` cannot be read, or logs users in by other means than files and directories.
+    ``login.config`` cannot be read, or if users can log in only with login modules that this broker does not support.
     """
     file = directory / LOGIN_CONFIG
     users, roles = directory / ARTEMIS_USERS, directory / ARTEMIS_ROLES
@@ -611,7 +618,7 @@ def find_logins(directory: Path, resolve: Callable[[str], str] = str) -> Logins 
         bootstrap = re.sub(r"<!--.*?-->", "", _text_of(directory / BOOTSTRAP), flags=re.DOTALL)
     manager = _SECURITY_MANAGER.search(bootstrap)
     if manager is not None or not file.is_file():
-        if manager is not None:  # not JAAS: login.config has no effect
+        if manager is not None:  # the security manager is not JAAS: login.config has no effect
             name = manager[1].rpartition(".")[2]
             warnings.append(
                 f"{directory / BOOTSTRAP}: security-manager {name} is not supported: the users are those of "
@@ -619,7 +626,7 @@ def find_logins(directory: Path, resolve: Callable[[str], str] = str) -> Logins 
             )
         return Logins(users, roles, warnings=tuple(warnings)) if users.is_file() else None
     entries = _parse(_text_of(file), file)
-    # the entry for passwords, and the one for client certificates if there is one
+    # names of the entry for passwords (False) and of the entry for client certificates (True)
     domains: dict[bool, str] = {}
     if element := _JAAS.search(bootstrap):
         domains = {bool(each["certificate"]): each["name"] for each in _DOMAIN.finditer(element[0])}
@@ -681,7 +688,7 @@ def find_logins(directory: Path, resolve: Callable[[str], str] = str) -> Logins 
             base = directory / module.options.get("baseDir", "")
             certificates = base / listed
             other = module.options.get("org.apache.activemq.jaas.textfiledn.role")
-            if other is not None and base / other != roles:  # all roles are read from one file
+            if other is not None and base / other != roles:  # this broker reads all roles from one file
                 text = f"the roles in {other} are not read: add its lines to {roles.name}"
                 warnings.append(f"{file}:{module.line}: {module.short_name}: {text}")
             break
@@ -692,7 +699,7 @@ def find_logins(directory: Path, resolve: Callable[[str], str] = str) -> Logins 
 def _ldap_login(
     module: _Module, file: Path, resolve: Callable[[str], str], ignored: list[IgnoredSetting]
 ) -> LdapLogin:
-    """The directory of an LDAPLoginModule. An option with an empty value counts as missing, as in Artemis."""
+    """Return the settings of an LDAPLoginModule. An option with an empty value counts as missing, as in Artemis."""
     rows = {row.json_name.lower(): row for row in options_of(LdapLogin)}
     values: Values = {"flag": module.flag}
     for name, text in module.options.items():
@@ -734,7 +741,7 @@ def _tokens(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _parse(text: str, file: Path) -> dict[str, list[_Module]]:
-    """The login modules of each entry of ``login.config`` (JAAS syntax)."""
+    """Return the login modules by entry. ``text``: contents of a ``login.config`` (JAAS syntax)."""
     tokens = deque(_tokens(text))
     entries: dict[str, list[_Module]] = {}
     line = 1

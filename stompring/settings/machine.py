@@ -1,15 +1,15 @@
 """The machine that a broker runs on: its memory, the data directory, the shipped files.
 
-The defaults of ``global-max-size`` and ``dispatch-memory`` are shares of the memory that this process may use: that of
-the machine, or the lowest limit of its control groups and their parents, version 1 or 2 (containers, systemd's
-``MemoryMax``).
+The defaults of ``global-max-size`` and ``dispatch-memory`` are shares of the memory that this process may use. That is
+the memory of the machine, or less if a control group of the process or one of its parents has a lower limit (version 1
+or 2; containers and systemd's ``MemoryMax`` set such limits).
 
 Artemis reads ``data/journal`` from the directory of its instance, which contains ``etc/broker.xml`` and ``data``. Here
 the instance is the directory of broker.xml, or its parent if the directory is called ``etc``, ``conf`` or ``config``.
 
 The shipped files are the examples, the plugins, the documentation, the schema and the console. In a checkout, and in
 an editable installation of one, ``config/``, ``docs/``, ``examples/`` and ``plugins/`` are beside the package; a wheel
-has copies of them inside the package, in ``stompring/shipped`` (setup.py). Its pages of ``docs/`` are HTML.
+has copies of them inside the package, in ``stompring/shipped`` (setup.py). In a wheel the pages of ``docs/`` are HTML.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def default_global_max_size(memory: int) -> int:
 
 def default_dispatch_memory(global_max_size: int, memory: int) -> int:
     """Default in bytes of ``dispatch-memory``, ``global-max-transaction-size`` and similar limits: a share of
-    ``global_max_size``, or of its default if that is -1."""
+    ``global_max_size``, or of the default of ``global-max-size`` if ``global_max_size`` is -1."""
     size = default_global_max_size(memory) if global_max_size < 0 else global_max_size
     return max(size // SHARE, MIN_DISPATCH_MEMORY)
 
 
 def machine_memory(root: Path = ROOT) -> int:
-    """Bytes of memory that this process may use; ``root`` contains ``proc`` and ``sys``."""
+    """Bytes of memory that this process may use. ``root``: directory that contains ``proc`` and ``sys``."""
     return min([_physical(root), *_limits(root)])
 
 
@@ -71,11 +71,14 @@ def _limits(root: Path) -> Iterator[int]:
 
 
 def _upwards(mount: Path, path: str, name: str) -> Iterator[int]:
-    """The limits of a control group and its parents. In a container only ``mount`` may exist, not ``path`` below it."""
+    """Yield the memory limits of the control group ``path`` and its parents.
+
+    In a container ``mount`` may exist without ``path`` below it.
+    """
     group = mount / path.lstrip("/")
     while True:
         for text in _lines(group / name):
-            if text.isdecimal():  # the file has a number, not "max"
+            if text.isdecimal():  # a limit, not "max" (no limit)
                 yield int(text)
         if group == mount or mount not in group.parents:
             return
@@ -86,14 +89,17 @@ def _lines(file: Path) -> list[str]:
     try:
         return file.read_text().splitlines()
     except OSError:
-        return []  # not Linux, or without access
+        return []  # no such file, for example on other systems than Linux, or no permission
 
 
 CONFIGURATION_DIRECTORIES = frozenset({"etc", "conf", "config"})
 
 
 class DataDirectory(NamedTuple):
-    """Absolute paths. ``root`` contains ``broker.lock``, ``schema-version`` and ``identity``."""
+    """Absolute paths of the directories of a broker.
+
+    ``root`` contains ``broker.lock``, ``schema-version`` and ``identity``.
+    """
 
     root: Path
     journal: Path
@@ -102,9 +108,9 @@ class DataDirectory(NamedTuple):
 
 
 def data_directory(configuration: BrokerConfiguration, override: str | None = None) -> DataDirectory:
-    """The directories of a broker, existing or not. ``override`` replaces all of them by one data directory.
+    """The directories of a broker, existing or not. ``override``: data directory to use instead of the configured ones.
 
-    The root is the parent of the journal directory, so that two brokers with one journal use one lock.
+    The root is the parent of the journal directory, so that two brokers with the same journal use the same lock.
     """
     retention = configuration.journal_retention_directory
     if override is not None:
@@ -118,7 +124,7 @@ def data_directory(configuration: BrokerConfiguration, override: str | None = No
 
 
 def instance_directory(file: str | None) -> Path:
-    """The base directory of relative paths in ``file``, a broker.xml; the current directory without a file."""
+    """The base directory of relative paths in the broker.xml ``file``; the current directory if ``file`` is None."""
     if file is None:
         return Path.cwd()
     beside = Path(file).absolute().parent
@@ -127,18 +133,18 @@ def instance_directory(file: str | None) -> Path:
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
-#: Directories that are part of the package in a checkout as well.
+#: Directories of shipped files that are inside the package in a checkout too, not only in a wheel.
 IN_PACKAGE = {"console": PACKAGE / "console", "schema": PACKAGE / "settings"}
 
 
 def shipped_directory(name: str) -> Path:
-    """The absolute path of a directory of shipped files (``schema``: of schema.xsd). The files are read-only.
+    """The absolute path of a directory of shipped files (``schema`` contains schema.xsd). The files are read-only.
 
     Raises ConfigurationError if the installation lacks it.
     """
     if name in IN_PACKAGE:
         candidates = [IN_PACKAGE[name]]
-    else:  # a wheel has these directories in ``stompring/shipped``
+    else:  # in ``stompring/shipped`` of a wheel, or beside the package in a checkout
         candidates = [PACKAGE / "shipped" / name, PACKAGE.parent / name]
     for candidate in candidates:
         if candidate.is_dir():

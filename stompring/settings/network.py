@@ -2,8 +2,8 @@
 
 Connection limits count peers by source network, and access rules compare web origins.
 
-``url`` and ``monitor`` of ``<replicated-log>`` are one URL with several hosts, or several URLs, with commas. User and
-password have attributes of their own, whose values are never shown.
+The attributes ``url`` and ``monitor`` of ``<replicated-log>`` contain one URL with several hosts, or several URLs;
+commas separate them. User and password are in separate attributes, whose values are never shown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-#: Prefix length of an IPv6 network that belongs to one customer.
+#: Prefix length in bits of an IPv6 network that a provider assigns to one customer.
 IPV6_NETWORK_BITS = 64
 
 
@@ -32,24 +32,24 @@ def source_network(host: str) -> str:
 
 
 def is_this_machine(network: str) -> bool:
-    """Whether a source network is the loopback interface."""
+    """Whether a source network is that of the loopback interface."""
     try:
         return ipaddress.ip_network(network, strict=False).is_loopback or network == "::/64"
     except ValueError:
         return False
 
 
-#: Stands for all origins in a list of origins.
+#: The entry in a list of origins that stands for all origins.
 ANY_ORIGIN = "*"
 
-#: The origin that browsers send for pages without an origin: of a file, or in a sandbox.
+#: The origin that browsers send for pages without an origin: pages from a local file, or in a sandbox.
 NULL_ORIGIN = "null"
 
 _USUAL_PORTS = {"http": 80, "https": 443}
 
 
 def normal_origin(text: str) -> str:
-    """``text`` in lower case and without the default port of its scheme. Raises `ValueError`."""
+    """The origin ``text`` in lower case, without the default port of its scheme. Raises `ValueError`."""
     lowered = text.strip().lower()
     if lowered == NULL_ORIGIN:
         return NULL_ORIGIN
@@ -65,7 +65,7 @@ def normal_origin(text: str) -> str:
 
 
 def origin_host(origin: str) -> str:
-    """The host of an origin; empty for ``null``, ``*`` and invalid ones."""
+    """The host of an origin; empty for ``null``, ``*`` and invalid origins."""
     try:
         return urlsplit(origin).hostname or ""
     except ValueError:
@@ -73,12 +73,12 @@ def origin_host(origin: str) -> str:
 
 
 def host_name(host: str) -> str:
-    """The name in a ``Host`` header, without its port; empty if there is none."""
+    """The host in the value of a ``Host`` header, without the port; empty if the value is invalid."""
     return origin_host(f"//{host.strip()}")
 
 
 def parse_origins(text: str) -> tuple[str, ...]:
-    """A comma list of origins, in their normal form. Raises `ValueError`."""
+    """The origins of a comma-separated list, each in its normal form. Raises `ValueError` if one is invalid."""
     found = []
     for part in text.split(","):
         try:
@@ -108,7 +108,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_local(name: str) -> bool:
-    """Whether ``name``, of a ``Host`` header or an origin, certainly means this machine."""
+    """Whether ``name``, the host in a ``Host`` header or in an origin, always refers to this machine."""
     return is_loopback(name) or name.endswith(".localhost")
 
 
@@ -125,7 +125,10 @@ _PLAIN_NATS = "nats://host:4222, or several with commas"
 
 
 def log_url(text: str) -> str:
-    """The URL of an engine. Raises `ValueError`, whose text never contains the user or the password of the URL."""
+    """Check the URL of the engine of a replicated log, and return it with one scheme.
+
+    Raises `ValueError`. The text of the error never contains the user or the password of the URL.
+    """
     scheme = scheme_of(text)
     if scheme not in SCHEMES:
         shown = f"scheme {scheme}:// is unknown" if scheme else "it has no scheme"
@@ -147,13 +150,13 @@ def log_url(text: str) -> str:
 
 
 def _nats_url(text: str, scheme: str) -> str:
-    """The URL with its scheme once, before the first of all hosts."""
+    """Return the URL with its scheme only before the first host. Raises `ValueError`."""
     text, mark, parameters = text.partition("?")
     if mark:
         name, _, monitor = parameters.partition("=")
         if name != "monitor":
             raise ValueError(f"must be {_PLAIN_NATS}, without parameters")
-        if monitor.isascii() and monitor.isdigit():  # the port of every node
+        if monitor.isascii() and monitor.isdigit():  # only a number: the monitoring port of every node
             _check_hosts(f"node:{monitor}")
         elif monitor:
             monitor_url(monitor)
@@ -174,12 +177,12 @@ def _nats_url(text: str, scheme: str) -> str:
 
 
 def shown_url(text: str) -> str:
-    """The URL with stars in place of its user and password, for faults about the URL."""
+    """The URL with stars in place of its user and password, for error messages."""
     return _SECRET_VALUE.sub(r"\1***", _USER.sub("***@", text))
 
 
 def monitor_url(text: str) -> str:
-    """The URLs of monitoring ports, with commas."""
+    """Check the URLs of monitoring ports, which commas separate, and return them. Raises `ValueError`."""
     for part in text.split(","):
         match = _URL.fullmatch(part.strip())
         if match is None or match[1].lower() not in ("http", "https") or "@" in match[2]:
@@ -189,7 +192,7 @@ def monitor_url(text: str) -> str:
 
 
 def ldap_urls(text: str) -> str:
-    """The URLs of a directory, with blanks. Raises `ValueError`."""
+    """Check the URLs of an LDAP directory, which blanks separate, and return them. Raises `ValueError`."""
     for part in text.split() or [""]:
         match = _URL.fullmatch(part)
         if (
@@ -204,7 +207,7 @@ def ldap_urls(text: str) -> str:
 
 
 def key_source(text: str) -> str:
-    """The source of public keys: a URL or the path of a file. Raises `ValueError`."""
+    """Check the source of public keys, a URL or the path of a file, and return it. Raises `ValueError`."""
     match = _URL.fullmatch(text)
     if not text or match is None and "://" in text:
         raise ValueError("must be https://host/path, or the path of a file")
@@ -219,7 +222,7 @@ def key_source(text: str) -> str:
 
 
 def scheme_of(url: str) -> str:
-    """The scheme, in small letters; empty without one."""
+    """The scheme of a URL in lower case; empty if the URL has no scheme."""
     before, mark, _ = url.partition("://")
     return before.lower() if mark and "," not in before and "@" not in before else ""
 
@@ -234,7 +237,7 @@ def _check_hosts(hosts: str) -> None:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Host and port; both empty if the host is invalid, the port empty if it is missing."""
+    """Split a text into host and port. Both are empty if the host is invalid; a missing port is empty."""
     if text.startswith("["):
         address, _, rest = text[1:].partition("]")
         try:

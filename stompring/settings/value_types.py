@@ -4,8 +4,8 @@ A reader converts a text without surrounding blanks, and raises ``ValueError`` w
 "… is 'text': ". `VALUE_TYPES` has a reader for each simple type of schema.xsd, by the name of the type.
 
 Byte notation is Artemis's (its ``ByteUtil.convertTextBytes``): a whole number, then ``K``, ``M`` or ``G`` in
-either case, each optionally followed by ``i``, ``b`` or both. All of them count in 1024s: ``10MB``, ``10M``
-and ``10MiB`` are the same 10485760 bytes.
+upper or lower case, each optionally followed by ``i``, ``b`` or both. They are powers of 1024: ``10MB``, ``10M``
+and ``10MiB`` are all 10485760 bytes.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ def whole_number(text: str) -> int:
     """A plain whole number that fits in 64 bits."""
     if not _WHOLE.fullmatch(text):
         raise ValueError("must be a whole number")
-    # Twenty characters are enough for any 64-bit number; int() of a megabyte of digits is not worth its time.
+    # A 64-bit number has at most 20 characters. int() of a much longer text would take too long.
     if len(text) > 20 or abs(number := int(text)) > MAX_LONG:
         raise ValueError(f"must not exceed {MAX_LONG}")
     return number
 
 
 def byte_size(text: str) -> int:
-    """A number of bytes in Artemis's notation; a negative number only as a plain one."""
+    """A number of bytes in Artemis's notation. A negative number must not have a unit."""
     match = _BYTES.fullmatch(text)
     if match is None:
         if _WHOLE.fullmatch(text):
@@ -75,7 +75,7 @@ def byte_size(text: str) -> int:
 
 
 def _time(unit: str) -> Callable[[str], int]:
-    """A reader of plain numbers of a unit: Artemis has no units of time."""
+    """Return a reader of whole numbers. The text has no unit, as in Artemis; ``unit`` is the unit in the error."""
 
     def reader(text: str) -> int:
         if not _WHOLE.fullmatch(text):
@@ -86,12 +86,12 @@ def _time(unit: str) -> Callable[[str], int]:
 
 
 milliseconds = _time("milliseconds")
-nanoseconds = _time("nanoseconds")  # of ``journal-buffer-timeout``, as in Artemis
-seconds = _time("seconds")  # type of ``handshake-timeout`` and ``slow-consumer-check-period``, as in Artemis
+nanoseconds = _time("nanoseconds")  # unit of ``journal-buffer-timeout``, as in Artemis
+seconds = _time("seconds")  # unit of ``handshake-timeout`` and ``slow-consumer-check-period``, as in Artemis
 
 
 def comma_list(what: str, read: Callable[[str], Item]) -> Callable[[str], tuple[Item, ...]]:
-    """A reader of comma-separated lists; ``read`` reads each item, ``what`` names them in the error."""
+    """A reader of comma-separated lists; ``read`` reads each item, ``what`` names the items in the error."""
 
     def reader(text: str) -> tuple[Item, ...]:
         found = [part.strip() for part in text.split(",")]
@@ -103,7 +103,7 @@ def comma_list(what: str, read: Callable[[str], Item]) -> Callable[[str], tuple[
 
 
 def _spelled(pattern: str, rule: str) -> Callable[[str], str]:
-    """A reader of texts that match a regular expression; ``rule`` describes it in the error."""
+    """A reader of texts that match a regular expression; ``rule`` describes such texts in the error."""
 
     def reader(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -114,7 +114,10 @@ def _spelled(pattern: str, rule: str) -> Callable[[str], str]:
 
 
 def boolean(text: str) -> bool:
-    """``true`` or ``false`` in any case. Artemis reads any other text as false, which would hide a typing error."""
+    """``true`` or ``false``, in upper or lower case.
+
+    Artemis reads any other text as false, which would hide a typing error.
+    """
     value = {"true": True, "false": False}.get(text.lower())
     if value is None:
         raise ValueError("must be true or false")
@@ -125,7 +128,7 @@ Numeric = TypeVar("Numeric", int, float)
 
 
 def range_text(least: float, most: float) -> str:
-    """``at least 1``, ``at most 2``, ``from 1 to 2``; an infinite limit is left out."""
+    """Describe a range: ``at least 1``, ``at most 2`` or ``from 1 to 2``. An infinite limit is left out."""
     if most == math.inf:
         return f"at least {least:.15g}"
     if least == -math.inf:
@@ -140,9 +143,10 @@ def bounded(
     unset: str | None = None,
     why: str = "",
 ) -> Callable[[str], Numeric]:
-    """A reader of numbers from ``least`` to ``most``, both included, and of -1 if ``unset`` is the meaning of -1.
+    """Return a reader of numbers from ``least`` to ``most``, both included.
 
-    ``why`` is the reason of the limit; the error ends with it.
+    ``unset``: the meaning of -1 in words; None: -1 is not accepted as an extra value. ``why``: the reason of the
+    limits, with which the error ends.
     """
     rule = range_text(least, most)
     if unset is not None:
@@ -164,7 +168,7 @@ def decimal(text: str) -> float:
 
 
 def one_of(kind: type[Choice]) -> Callable[[str], Choice]:
-    """A reader of an enumeration's names in any case."""
+    """A reader of the names of an enumeration, in upper or lower case."""
 
     def reader(text: str) -> Choice:
         try:
@@ -220,7 +224,7 @@ plugin_name = _spelled("[A-Za-z][A-Za-z0-9_-]*", "letters, digits, '-' and '_' a
 
 
 def full_policy(text: str) -> str:
-    """A `FullPolicy` in any case, or the name of a broker-plugin."""
+    """A `FullPolicy` in upper or lower case, or the name of a broker-plugin."""
     try:
         return FullPolicy(text.upper())
     except ValueError:
@@ -245,7 +249,7 @@ BROKER_HEADERS = frozenset(
 
 
 def message_header(text: str) -> str | None:
-    """The name of a header that the broker adds to MESSAGE; an empty one undoes the value of a less specific entry."""
+    """The name of a header that the broker adds to MESSAGE. An empty name undoes the value of a less specific entry."""
     if text.lower() in BROKER_HEADERS:
         raise ValueError("must not be a header that every MESSAGE has, such as destination or message-id")
     return _printable(text) or None
@@ -265,7 +269,7 @@ HEADERS_OF_SEND = frozenset(
 
 
 def key_header(text: str) -> str | None:
-    """The name of a header whose value is a key; an empty one undoes the value of a less specific entry."""
+    """The name of the header with the last-value key. An empty name undoes the value of a less specific entry."""
     if text in HEADERS_OF_SEND or text in BROKER_HEADERS:
         raise ValueError(
             f"must be a header that senders add to their messages; the broker itself uses '{text}'"
@@ -282,7 +286,7 @@ def permission(text: str) -> PermissionType:
 
 
 def character(text: str) -> str:
-    """One character (``<wildcard-addresses>``)."""
+    """A character with a special meaning (``<wildcard-addresses>``)."""
     if len(text) != 1:
         raise ValueError("must be exactly one character")
     return text
@@ -303,14 +307,14 @@ class ValueType(NamedTuple):
     """A simple type of schema.xsd: its reader, and a description of its values for documentation and other readers."""
 
     read: Reader
-    accepts: str  # as docs/settings.md words it
+    accepts: str  # description of the values, as in docs/settings.md
     kind: type = str  # type of the value, also in JSON: bool, int, float or str
     least: int = 0  # minimum of a number
     choices: type[StrEnum] | None = None
 
 
 def number(least: int, read: Callable[[str], int], unset: str | None = None, why: str = "") -> ValueType:
-    """A type of whole numbers, with the arguments of `bounded`."""
+    """Return a type of whole numbers. The arguments are those of `bounded`."""
     accepts = f"≥ {least}" if unset is None else f"-1 or ≥ {least}"
     return ValueType(bounded(read, least, unset=unset, why=why), accepts, int, least)
 
