@@ -381,7 +381,7 @@ class LoginSource:
 
         Raises `Refused`, of status 500 because of a fault.
         """
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     def report(self, reason: str | None) -> None:
         """Set the fault, or None if the server has answered. Each change is logged."""
