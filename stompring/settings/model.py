@@ -30,7 +30,12 @@ NOT_IN_HTTP, CREATE_ONLY, CHANGEABLE = "", "create", "change"
 _KEY = "option"
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def row(type: str, meaning: str, **columns: Any) -> Any:
+    """A dataclass field without default, with its row."""
+    return field(metadata={_KEY: (type, meaning, columns)})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field, row))
 def frozen(kind: type[T]) -> type[T]:
     """Make a class a dataclass whose instances have slots and do not change."""
     return dataclass(frozen=True, slots=True)(kind)
@@ -107,9 +112,9 @@ def flag(default: T, meaning: str, **columns: Any) -> T:
     return option(default, "boolean", meaning, **columns)
 
 
-def row(type: str, meaning: str, **columns: Any) -> dict[str, Any]:
-    """The metadata of a dataclass field without default."""
-    return {_KEY: (type, meaning, columns)}
+def text_or_none(meaning: str, **columns: Any) -> Any:
+    """`option` for a setting that is a text without white space at its ends, and None unless it is set."""
+    return option(None, "name", meaning, **columns)
 
 
 def section(default: T, element: str, *, reloadable: bool = True) -> T:
@@ -499,11 +504,10 @@ class LoginModule:
     COLUMNS: ClassVar[Mapping[str, str]] = {"written_as": "attribute", "source": "Artemis, `login.config`"}
 
     kind: str
-    flag: LoginFlag = option(
+    flag: LoginFlag = own_option(
         LoginFlag.SUFFICIENT,
         "loginFlag",
         _LOGIN_FLAG,
-        source=STOMPRING,
         group="Login modules",
     )
 
@@ -517,18 +521,14 @@ class LdapLogin:
 
     COLUMNS: ClassVar[Mapping[str, str]] = LoginModule.COLUMNS
 
-    connection_url: str = field(
-        metadata=row(
-            "ldapUrls",
-            "The directory: `ldap://host:389` or `ldaps://host:636` (TLS), several with blanks, tried in order. A path "
-            "(`/dc=example,dc=org`) is appended to `user-base` and `role-base`.",
-            written_as="attribute, required",
-            group="LDAP",
-        )
+    connection_url: str = row(
+        "ldapUrls",
+        "The directory: `ldap://host:389` or `ldaps://host:636` (TLS), several with blanks, tried in order. A path "
+        "(`/dc=example,dc=org`) is appended to `user-base` and `role-base`.",
+        written_as="attribute, required",
+        group="LDAP",
     )
-    connection_username: str | None = option(
-        None,
-        "name",
+    connection_username: str | None = text_or_none(
         "DN with which the broker logs in for its searches. Required, unless authentication is none.",
     )
     connection_password: str | None = option(
@@ -545,17 +545,14 @@ class LdapLogin:
         "", "text", "`ssl`: TLS also with `ldap://`. Other texts have no effect."
     )
     start_tls: bool = flag(False, "Whether TLS begins on the port of `ldap://` (StartTLS).", source=STOMPRING)
-    trust_store_path: str | None = option(
+    trust_store_path: str | None = own_option(
         None,
         "name",
         "PEM file of the CAs that sign the certificate of the directory; its host name is verified. A relative path "
         "starts at the directory of broker.xml. None: the CAs of the system.",
-        source=STOMPRING,
     )
     user_base: str = option("", "text", "DN below which the entries of users are searched.")
-    user_search_matching: str | None = option(
-        None,
-        "name",
+    user_search_matching: str | None = text_or_none(
         "Filter that finds the entry of a user, for example `(uid={0})`: `{0}` is the login, escaped. None: the login "
         "is the DN of the user.",
     )
@@ -563,27 +560,23 @@ class LdapLogin:
         False, "Whether the whole tree below `user-base` is searched, not one level."
     )
     role_base: str = option("", "text", "DN below which the entries of roles are searched.")
-    role_name: str | None = option(
-        None, "name", "Attribute of a role's entry that has the name of the role. None: the name is its DN."
+    role_name: str | None = text_or_none(
+        "Attribute of a role's entry that has the name of the role. None: the name is its DN."
     )
-    role_search_matching: str | None = option(
-        None,
-        "name",
+    role_search_matching: str | None = text_or_none(
         "Filter that finds the roles of a user, for example `(member={0})`: `{0}` is the DN of the user, `{1}` the "
         "login, both escaped. None: no roles are searched.",
     )
     role_search_subtree: bool = flag(
         False, "Whether the whole tree below `role-base` is searched, not one level."
     )
-    user_role_name: str | None = option(
-        None, "name", "Attribute of a user's entry with DNs of roles, for example `memberOf`."
+    user_role_name: str | None = text_or_none(
+        "Attribute of a user's entry with DNs of roles, for example `memberOf`."
     )
     expand_roles: bool = flag(
         False, "Whether roles that contain a role of the user count too, over any depth."
     )
-    expand_roles_matching: str | None = option(
-        None,
-        "name",
+    expand_roles_matching: str | None = text_or_none(
         "Filter that finds the roles that contain a role, for example `(member={0})`: `{0}` is its DN.",
     )
     authenticate_user: bool = flag(
@@ -598,17 +591,15 @@ class LdapLogin:
         "Maximum time to wait for each answer, rounded up to seconds.",
         source=ARTEMIS_OTHER_DEFAULT,
     )
-    cache_time: int = option(
+    cache_time: int = own_option(
         10_000,
         "milliseconds",
         "How long a successful login counts without another question to the directory. 0: every login is checked.",
-        source=STOMPRING,
     )
-    max_logins: int = option(
+    max_logins: int = own_option(
         4,
         "positiveCount",
         "Maximum number of logins that the directory checks at a time; 100 more wait.",
-        source=STOMPRING,
     )
     flag: LoginFlag = option(LoginFlag.SUFFICIENT, "loginFlag", _LOGIN_FLAG)
 
@@ -619,29 +610,23 @@ class TokenLogin:
 
     COLUMNS: ClassVar[Mapping[str, str]] = {"written_as": "attribute", "source": STOMPRING}
 
-    issuer: str = field(
-        metadata=row(
-            "name",
-            "Issuer of the tokens, as in their claim `iss`.",
-            written_as="attribute, required",
-            group="Tokens",
-        )
+    issuer: str = row(
+        "name",
+        "Issuer of the tokens, as in their claim `iss`.",
+        written_as="attribute, required",
+        group="Tokens",
     )
-    audience: str = field(
-        metadata=row(
-            "name",
-            "This broker, as in the claim `aud` of its tokens.",
-            written_as="attribute, required",
-        )
+    audience: str = row(
+        "name",
+        "This broker, as in the claim `aud` of its tokens.",
+        written_as="attribute, required",
     )
-    keys: str = field(
-        metadata=row(
-            "keySource",
-            "Public keys of the issuer (JWKS): a URL `https://…`, on this machine also `http://…`, or a file, whose "
-            "relative path starts at the directory of broker.xml. The broker reads them again after an unknown key, at "
-            "most every 10 s.",
-            written_as="attribute, required",
-        )
+    keys: str = row(
+        "keySource",
+        "Public keys of the issuer (JWKS): a URL `https://…`, on this machine also `http://…`, or a file, whose "
+        "relative path starts at the directory of broker.xml. The broker reads them again after an unknown key, at "
+        "most every 10 s.",
+        written_as="attribute, required",
     )
     user_claim: str = option("sub", "name", "Claim that has the name of the user.")
     roles_claim: str = option(
@@ -650,8 +635,8 @@ class TokenLogin:
         "Claim that has the roles, a list or a text with blanks. Dots lead into objects: `realm_access.roles`.",
     )
     key_cache_time: int = option(3_600_000, "milliseconds", "Time after which the keys are read again.")
-    trust_store_path: str | None = option(
-        None, "name", "PEM file of the CAs that sign the certificate of the URL. None: the CAs of the system."
+    trust_store_path: str | None = text_or_none(
+        "PEM file of the CAs that sign the certificate of the URL. None: the CAs of the system."
     )
     connection_timeout: int = option(5000, "positiveMilliseconds", "Maximum time to wait for the keys.")
     max_logins: int = option(
@@ -802,29 +787,23 @@ class TransformerConfiguration:
 class DivertConfiguration:
     """One ``<divert>``: copies messages of one address to others, or moves them with ``exclusive``."""
 
-    name: str = field(
-        metadata=row(
-            "name",
-            "Name of the divert, unique in the broker. Copies have it in `_AMQ_ORIG_QUEUE`.",
-            written_as="attribute, required",
-        )
+    name: str = row(
+        "name",
+        "Name of the divert, unique in the broker. Copies have it in `_AMQ_ORIG_QUEUE`.",
+        written_as="attribute, required",
     )
-    address: str = field(
-        metadata=row(
-            "resourceName",
-            "Address whose messages are copied. A wildcard address stands for all addresses that it matches.",
-            written_as="element, required",
-            default_text="required",
-        )
+    address: str = row(
+        "resourceName",
+        "Address whose messages are copied. A wildcard address stands for all addresses that it matches.",
+        written_as="element, required",
+        default_text="required",
     )
-    forwarding_address: tuple[str, ...] = field(
-        metadata=row(
-            "addressList",
-            "Address that gets the copies, or several with commas between them: each gets one. An address that does "
-            "not exist is created as for a SEND.",
-            written_as="element, required",
-            default_text="required",
-        )
+    forwarding_address: tuple[str, ...] = row(
+        "addressList",
+        "Address that gets the copies, or several with commas between them: each gets one. An address that does "
+        "not exist is created as for a SEND.",
+        written_as="element, required",
+        default_text="required",
     )
     filter: str | None = option(
         None,
@@ -837,8 +816,8 @@ class DivertConfiguration:
         "Whether a message that is copied does not enter the queues of its own address, and is not copied by the "
         "diverts that are not exclusive. Several exclusive diverts that match one message all copy it.",
     )
-    routing_name: str | None = option(
-        None, "name", "A second name, shown by the HTTP API. None: the name of the divert."
+    routing_name: str | None = text_or_none(
+        "A second name, shown by the HTTP API. None: the name of the divert."
     )
     routing_type: ComponentRoutingType = option(
         ComponentRoutingType.STRIP,
@@ -856,12 +835,10 @@ class BridgeConfiguration:
 
     name: str
     connectors: tuple[Connector, ...]
-    queue_name: str = field(
-        metadata=row("resourceName", "Queue whose messages are forwarded. It is required.", group="Bridges")
+    queue_name: str = row(
+        "resourceName", "Queue whose messages are forwarded. It is required.", group="Bridges"
     )
-    forwarding_address: str | None = option(
-        None,
-        "name",
+    forwarding_address: str | None = text_or_none(
         "Destination at the remote broker, as that broker writes it: `orders` for stompring and Artemis, "
         "`/queue/orders` or `/exchange/…` for RabbitMQ. None: the name of the address to which the message was sent.",
     )
@@ -884,11 +861,11 @@ class BridgeConfiguration:
         "arrive in another order.",
         unit="connections",
     )
-    user: str | None = option(None, "name", "The `login` header of CONNECT. None: none.")
+    user: str | None = text_or_none("The `login` header of CONNECT. None: none.")
     password: str | None = option(
         None, "secretText", "The `passcode` header of CONNECT. Use a reference, `${file:…}` or `${env:…}`."
     )
-    client_id: str | None = option(None, "name", "The `client-id` header of CONNECT. None: none.")
+    client_id: str | None = text_or_none("The `client-id` header of CONNECT. None: none.")
     use_duplicate_detection: bool = flag(
         True,
         "Whether a forwarded message gets an `_AMQ_DUPL_ID` made of the data directory, the queue and the message, so "
@@ -1333,13 +1310,11 @@ class QueueConfiguration:
 
     COLUMNS: ClassVar[Mapping[str, str]] = {"written_as": "attribute", "http": CHANGEABLE}
 
-    name: str = field(
-        metadata=row(
-            "resourceName",
-            "Name of the queue, unique in the broker.",
-            written_as="attribute, required",
-            http=NOT_IN_HTTP,
-        )
+    name: str = row(
+        "resourceName",
+        "Name of the queue, unique in the broker.",
+        written_as="attribute, required",
+        http=NOT_IN_HTTP,
     )
     address: str
     routing_type: RoutingType
@@ -1453,7 +1428,7 @@ class QueueConfiguration:
         inherits="default_group_first_key",
     )
     enabled: bool = flag(True, "False: no message is routed to the queue.")
-    user: str | None = option(None, "name", "Owner of the queue.", written_as="attribute or element")
+    user: str | None = text_or_none("Owner of the queue.", written_as="attribute or element")
     # set by the broker, never by broker.xml
     auto_created: bool = False
     auto_delete: bool = False
@@ -1508,21 +1483,17 @@ class ReplicatedLogSettings:
 
     COLUMNS: ClassVar[Mapping[str, str]] = {"written_as": "attribute", "source": STOMPRING}
 
-    url: str = field(
-        metadata=row(
-            "logUrl",
-            "The engine. NATS JetStream: `nats://host:4222`, several nodes with commas, `tls://` with TLS. PostgreSQL: "
-            "`postgresql://host:5432/database`, several hosts with commas. It has no user and no password in it.",
-            written_as="attribute, required",
-        )
+    url: str = row(
+        "logUrl",
+        "The engine. NATS JetStream: `nats://host:4222`, several nodes with commas, `tls://` with TLS. PostgreSQL: "
+        "`postgresql://host:5432/database`, several hosts with commas. It has no user and no password in it.",
+        written_as="attribute, required",
     )
-    stream: str = field(
-        metadata=row(
-            "streamName",
-            "Name of the log. Each pair of active and standby has a log of its own; `stompring ha init` creates "
-            "it.",
-            written_as="attribute, required",
-        )
+    stream: str = row(
+        "streamName",
+        "Name of the log. Each pair of active and standby has a log of its own; `stompring ha init` creates "
+        "it.",
+        written_as="attribute, required",
     )
     broker: str = option(
         "",
@@ -1530,27 +1501,23 @@ class ReplicatedLogSettings:
         "Name of this broker among those of the log, which must differ between them.",
         default_text="`name`, `@` and the name of the machine",
     )
-    user: str | None = option(None, "name", "User who logs in to the engine.")
+    user: str | None = text_or_none("User who logs in to the engine.")
     password: str | None = option(
         None,
         "secretText",
         "The user's password, best as `${file:PATH}` or `${env:NAME}`. It is shown nowhere.",
     )
-    credentials: str | None = option(
-        None,
-        "name",
+    credentials: str | None = text_or_none(
         "File of credentials of NATS (`.creds`), in place of user and password. A relative path starts at the "
         "directory of broker.xml, here and below.",
     )
-    ca: str | None = option(
-        None, "name", "PEM file of the CAs that sign the engine's certificates. None: those of the system."
+    ca: str | None = text_or_none(
+        "PEM file of the CAs that sign the engine's certificates. None: those of the system."
     )
-    certificate: str | None = option(
-        None, "name", "PEM file of the certificate that this broker shows to the engine."
+    certificate: str | None = text_or_none(
+        "PEM file of the certificate that this broker shows to the engine."
     )
-    key: str | None = option(
-        None, "name", "PEM file of the private key of `certificate`. None: it is in that file."
-    )
+    key: str | None = text_or_none("PEM file of the private key of `certificate`. None: it is in that file.")
     monitor: str | None = option(
         None,
         "monitorUrl",
@@ -1599,7 +1566,7 @@ class Retention:
     unit: TimeUnit = field(
         default=TimeUnit.DAYS,
         compare=False,
-        metadata=row("timeUnit", "Unit of `period`.", written_as="attribute"),
+        metadata={_KEY: ("timeUnit", "Unit of `period`.", {"written_as": "attribute"})},
     )
 
 
@@ -1647,18 +1614,14 @@ class BrokerConfiguration:
         "`artemis-users.properties`: see [security.md](security.md#users-of-artemis).",
         reloadable=False,
     )
-    roles_file: str | None = option(
-        None,
-        "name",
+    roles_file: str | None = text_or_none(
         "File of roles, `role = user, user` per line, maintained by `stompring user` and the HTTP API. Paths as above. "
         "Without the element, and with security enabled: `roles.properties`, or with the users of Artemis its file. If "
         "the file does not exist no user has a role.",
         source="stompring, Artemis's `artemis-roles.properties`",
         reloadable=False,
     )
-    certificate_users_file: str | None = option(
-        None,
-        "name",
+    certificate_users_file: str | None = text_or_none(
         "File that maps client certificates to users, `user = CN=ada,O=Company` per line (subject as in RFC 4514). A "
         "client with such a certificate needs no passcode. None: clients cannot log in with a certificate.",
         source="stompring, Artemis's `cert-users.properties`",
@@ -1775,9 +1738,7 @@ class BrokerConfiguration:
         "Compaction starts when the share of live bytes is below this. It appends live messages to the end of the "
         "journal in small steps and deletes the old files. 0: never.",
     )
-    journal_retention_directory: Retention | None = option(
-        None,
-        "name",
+    journal_retention_directory: Retention | None = text_or_none(
         "Directory to which consumed journal and page files are moved, so that messages of the past can be read "
         "later. None: the files are deleted. Its attributes are below.",
         written_as="element with attributes",
