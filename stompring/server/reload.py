@@ -24,7 +24,6 @@ from twisted.python.failure import Failure
 from stompring.broker.broker import Broker
 from stompring.broker.clock import cancel
 from stompring.broker.ports import NoStorage
-from stompring.broker.publish import Diverts
 from stompring.broker.queue import Queue
 from stompring.broker.reference import QueueAttributes
 from stompring.errors import ConfigurationError, Refused
@@ -259,6 +258,8 @@ def apply(
     else:
         _reject_conflicts(broker, new)
     begin()
+    settings = _settings_of(broker, new)
+    diverts = list(_divert_changes(broker, new, settings))
     outcome = _outcome(started, old, new)
     for warning in new.warnings:
         log.warning("%s", warning)
@@ -272,17 +273,16 @@ def apply(
     broker.unfinished.limit = new.global_max_unfinished_size
     directory = broker.directory
     directory.resource_limits.apply(new)
-    directory.settings = _settings_of(broker, new)
+    directory.settings = settings
     for address in list(directory.addresses.values()):
-        address.apply(directory.settings.lookup(address.name))
+        address.apply(settings.lookup(address.name))
     broker.retroactive.apply()
     for configured in new.addresses:
-        _apply_address(broker, configured, directory.settings, outcome, starting=starting)
-    for text, remove in _removals(broker, new, directory.settings):
+        _apply_address(broker, configured, settings, outcome, starting=starting)
+    for text, remove in _removals(broker, new, settings):
         remove()
         outcome.applied.append(text)
-    same = bool(new.diverts) and new.diverts is old.diverts  # then there may be many
-    for text, change in [] if same else list(_divert_changes(broker, new, directory.settings)):
+    for text, change in diverts:
         change()
         log.info("%s", text)
         outcome.applied.append(text)
@@ -320,40 +320,35 @@ def _divert_changes(
 ) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield a text and a function for each change of a divert. Deletes one only if config-delete-diverts is FORCE."""
     diverts = broker.diverts
-    wanted = {divert.name: divert for divert in new.diverts}
-    for name, configured in wanted.items():
-        if _differs(diverts, configured):
-            verb = "changed" if name in diverts.by_name else "created"
-            yield f"divert {name} {verb}", partial(diverts.put, configured)
-    for name in list(diverts.by_name):
-        if name not in wanted and _is_forced(diverts, name, settings):
-            yield f"divert {name} deleted", partial(diverts.remove, name)
+    changed, removed = _changed_diverts(broker, new, settings)
+    for divert in changed:
+        verb = "changed" if divert.name in diverts.by_name else "created"
+        yield f"divert {divert.name} {verb}", partial(diverts.put, divert)
+    for name in removed:
+        yield f"divert {name} deleted", partial(diverts.remove, name)
+
+
+def _changed_diverts(
+    broker: Broker, new: BrokerConfiguration, settings: SettingsRepository
+) -> tuple[list[DivertConfiguration], list[str]]:
+    """Return the diverts of ``new`` that differ from the live ones, and the names of those to delete."""
+    if new.diverts and new.diverts is broker.configuration.diverts:
+        return [], []  # there may be many
+    live = {name: one.configuration for name, one in broker.diverts.by_name.items()}
+    names = {divert.name for divert in new.diverts}
+    return [one for one in new.diverts if live.get(one.name) != one], [
+        name
+        for name, one in live.items()
+        if name not in names and settings.lookup(one.address).config_delete_diverts is DeletionPolicy.FORCE
+    ]
 
 
 def _reject_conflicts(broker: Broker, new: BrokerConfiguration) -> None:
     for _, text in _conflicts(broker, new):
         raise ConfigurationError(text, new.file)
-    if new.diverts and new.diverts is broker.configuration.diverts:
-        return
-    diverts, settings = broker.diverts, SettingsRepository.of(new)
-    names = {divert.name for divert in new.diverts}
-    changed = [divert for divert in new.diverts if _differs(diverts, divert)]
-    removed = [name for name in diverts.by_name if name not in names and _is_forced(diverts, name, settings)]
-    loop = diverts.find_loop(changed, removed)
+    loop = broker.diverts.find_loop(*_changed_diverts(broker, new, SettingsRepository.of(new)))
     if loop is not None:
         raise ConfigurationError(str(loop), new.file, loop.diverts[-1].line)
-
-
-def _differs(diverts: Diverts, divert: DivertConfiguration) -> bool:
-    """Return whether a divert of a configuration differs from the live one."""
-    live = diverts.by_name.get(divert.name)
-    return live is None or (live.configuration is not divert and live.configuration != divert)
-
-
-def _is_forced(diverts: Diverts, name: str, settings: SettingsRepository) -> bool:
-    """Return whether a live divert that is no longer in the file is deleted (config-delete-diverts)."""
-    address = diverts.by_name[name].configuration.address
-    return settings.lookup(address).config_delete_diverts is DeletionPolicy.FORCE
 
 
 def _conflicts(broker: Broker, new: BrokerConfiguration) -> Iterator[tuple[Queue, str]]:

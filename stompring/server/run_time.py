@@ -51,7 +51,7 @@ class RunTimeChanges:
     def elements(self, *kinds: str) -> list[RunTimeElement]:
         """Return the changed elements of some kinds, or of all."""
         return [
-            RunTimeElement(kind, name, value.get("element"), value.get("base"))
+            RunTimeElement(kind, name, **value)
             for kind in kinds or KINDS
             for name, value in self._values.of(kind).items()
         ]
@@ -83,13 +83,13 @@ class RunTimeChanges:
 
     def replaced(self, configuration: BrokerConfiguration) -> dict[str, RunTimeElement]:
         """Return the elements that broker.xml has changed since, by texts for operators."""
-        elements = {(each.kind, each.name): each for each in self.elements()}
-        for each in unchanged(configuration, list(elements.values())):
-            del elements[each.kind, each.name]
+        elements = self.elements()
+        kept = {each.place for each in unchanged(configuration, elements)}
         return {
             f"{each.kind} {each.name}: broker.xml has changed since the {each.kind} was "
             f"{'deleted' if each.element is None else 'changed'} at run time; broker.xml applies": each
-            for each in elements.values()
+            for each in elements
+            if each.place not in kept
         }
 
     def drop(self, configuration: BrokerConfiguration) -> list[str]:
@@ -141,8 +141,7 @@ class RunTimeChanges:
         if value is not None:
             element: Mapping[str, Any] | None = value.get("element")
             return element
-        found = of_file(kind, name, configuration)
-        return None if found is None else found[0]
+        return of_file(kind, name, configuration)[0]
 
     def put(
         self,
@@ -160,23 +159,22 @@ class RunTimeChanges:
         if configuration.document is None:
             raise Refused("The broker has no broker.xml: its configuration cannot be changed")
         name = key_of(kind, name, configuration)
-        found = of_file(kind, name, configuration)
-        each = RunTimeElement(kind, name, element, None if found is None else found[1])
+        each = RunTimeElement(kind, name, element, of_file(kind, name, configuration)[1])
         if kind == "divert":
             new = self._with_divert(configuration, each)
         else:
             others = [one for one in self.elements(kind) if one.name != name]
             part = read_section(configuration, kind, [*others, each])
-            field = KINDS[kind].section.replace("-", "_")
+            field = f"{kind.replace('-', '_')}s"
             section = getattr(part, field)
-            _check_name(each, [getattr(one, KINDS[kind].key) for one in section])
+            _check_name(each, [getattr(one, KINDS[kind]) for one in section])
             if kind == "bridge":
                 own = [one for one in section if one.name == name]
                 self._check_loops(list(self._to_itself(own)), section)
             new = replace(configuration, warnings=part.warnings, **{field: section})
         check(new)
         self._use(new, kind, name)
-        needed = element is not None or found is not None
+        needed = element is not None or each.base is not None
         self._values.put(kind, name, {"element": element, "base": each.base} if needed else None)
 
     def _with_divert(self, configuration: BrokerConfiguration, each: RunTimeElement) -> BrokerConfiguration:

@@ -33,26 +33,16 @@ from .urls import SECRET_PARAMETER
 #: The sources of an element, for lists.
 FILE, RUN_TIME = "broker.xml", "run time"
 
-#: The element whose content is an attribute, with that attribute.
-FILTER = {"filter": "string"}
+#: The element whose content is the attribute ``string``.
+FILTER = "filter"
 
 #: Member of a bridge with the URLs of its own connectors.
 CONNECTOR = "connector"
 
 
-class Kind(NamedTuple):
-    """A kind of element that management can change: its section in core, and its attribute with the name."""
-
-    section: str
-    key: str
-
-
-KINDS: Mapping[str, Kind] = {
-    "divert": Kind("diverts", "name"),
-    "bridge": Kind("bridges", "name"),
-    "address-setting": Kind("address-settings", "match"),
-    "security-setting": Kind("security-settings", "match"),
-}
+#: The kinds of elements that management can change, each with its attribute for the name. Their sections in core have
+#: the plural.
+KINDS = {"divert": "name", "bridge": "name", "address-setting": "match", "security-setting": "match"}
 
 Values = Mapping[str, Any]
 
@@ -83,7 +73,7 @@ def line_of(line: int | None) -> int | None:
 
 def key_of(kind: str, name: str, configuration: BrokerConfiguration) -> str:
     """The name under which an element is stored: a match as the reader of broker.xml completes it."""
-    if KINDS[kind].key == "name":
+    if KINDS[kind] == "name":
         return name
     return with_delimiter(name, configuration.literal_match_markers, configuration.wildcard)
 
@@ -100,20 +90,23 @@ def _child(element: etree._Element, name: str) -> etree._Element:
     for child in element:
         if _local(child) == name:
             return child
-    namespace = etree.QName(element).namespace
-    return etree.SubElement(element, name if namespace is None else f"{{{namespace}}}{name}")
+    return _add(element, name)
+
+
+def _add(element: etree._Element, name: str) -> etree._Element:
+    """Add a child element in the namespace of its parent."""
+    return etree.SubElement(element, etree.QName(etree.QName(element).namespace, name))
 
 
 def _elements(
     core: etree._Element, kind: str, configuration: BrokerConfiguration
 ) -> dict[str, etree._Element]:
     """The elements of a kind by name. The first of several with one name: the reader reports the others."""
-    section, key = KINDS[kind]
     found: dict[str, etree._Element] = {}
     for parent in core:
-        if _local(parent) == section:
+        if _local(parent) == f"{kind}s":
             for child in parent:
-                name = (child.get(key) or "").strip()
+                name = (child.get(KINDS[kind]) or "").strip()
                 found.setdefault(key_of(kind, name, configuration), child)
     return found
 
@@ -138,25 +131,25 @@ def unchanged(
             yield each
 
 
-def of_file(kind: str, name: str, configuration: BrokerConfiguration) -> tuple[Values, str] | None:
-    """An element of broker.xml as JSON, with its digest; None if broker.xml has no such element."""
+def of_file(
+    kind: str, name: str, configuration: BrokerConfiguration
+) -> tuple[Values, str] | tuple[None, None]:
+    """An element of broker.xml as JSON, with its digest; two None if broker.xml has no such element."""
     root = configuration.document
-    if root is None:
-        return None
-    element = _elements(_child(root, "core"), kind, configuration).get(name)
+    element = None if root is None else _elements(_child(root, "core"), kind, configuration).get(name)
     if element is None:
-        return None
+        return None, None
     values = values_of(element, kind)
     return values, digest_of(values)
 
 
 def values_of(element: etree._Element, kind: str) -> Values:
     """An element as JSON, without its name."""
-    return {key: value for key, value in _read(element, _rule_of(kind)) if key != KINDS[kind].key}
+    return {key: value for key, value in _read(element, _rule_of(kind)) if key != KINDS[kind]}
 
 
 def _rule_of(kind: str) -> ElementRule:
-    return root_rules()["configuration"].children["core"].children[KINDS[kind].section].children[kind]
+    return root_rules()["configuration"].children["core"].children[f"{kind}s"].children[kind]
 
 
 def _read(element: etree._Element, rule: ElementRule | None) -> Iterator[tuple[str, Any]]:
@@ -168,8 +161,10 @@ def _read(element: etree._Element, rule: ElementRule | None) -> Iterator[tuple[s
     for child in element:
         name = _local(child)
         inner = None if rule is None else rule.children.get(name)
-        value: Any = child.get(FILTER[name]) if name in FILTER else (child.text or "").strip()
-        if name not in FILTER and (len(child) or child.attrib):
+        value: Any = (child.text or "").strip()
+        if name == FILTER:
+            value = child.get("string")
+        elif len(child) or child.attrib:
             value = dict(_read(child, inner))
         if inner is not None and inner.repeated:
             lists.setdefault(name, []).append(value)
@@ -193,14 +188,13 @@ def literal(values: Any, key: str = "") -> Any:
     if isinstance(values, list):
         return [literal(one, key) for one in values]
     # the reader looks for references in a filter only if one is of a known kind
-    if isinstance(values, str) and (key not in FILTER or KNOWN_REFERENCE.search(values)):
+    if isinstance(values, str) and (key != FILTER or KNOWN_REFERENCE.search(values)):
         return values.replace(REFERENCE_MARK, f"${REFERENCE_MARK}")
     return values
 
 
 def _fill(element: etree._Element, values: Values, rule: ElementRule | None) -> None:
     """Add attributes and child elements. Raises `ValueError` for a text that XML cannot contain."""
-    prefix = element.tag.rpartition("}")
     for name, value in values.items():
         if rule is not None and name in rule.attributes:
             element.set(name, _text(value))
@@ -208,11 +202,11 @@ def _fill(element: etree._Element, values: Values, rule: ElementRule | None) -> 
         inner = None if rule is None else rule.children.get(name)
         several = isinstance(value, list) and (inner is None or inner.repeated)
         for one in value if several else [value]:
-            child = etree.SubElement(element, f"{prefix[0]}{prefix[1]}{name}")
+            child = _add(element, name)
             if isinstance(one, Mapping):
                 _fill(child, one, inner)
-            elif name in FILTER:
-                child.set(FILTER[name], _text(one))
+            elif name == FILTER:
+                child.set("string", _text(one))
             else:
                 child.text = _text(one)
 
@@ -222,18 +216,15 @@ def merge(
 ) -> None:
     """Replace, add and remove elements in a tree. Raises `ConfigurationError` for one that XML cannot contain."""
     core = _child(root, "core")
-    present: dict[str, dict[str, etree._Element]] = {}
+    present = {kind: _elements(core, kind, configuration) for kind in KINDS}
     for each in elements:
-        section, key = KINDS[each.kind]
-        if each.kind not in present:
-            present[each.kind] = _elements(core, each.kind, configuration)
+        key = KINDS[each.kind]
         former = present[each.kind].get(each.name)
         if each.element is None:
             if former is not None:
                 former.getparent().remove(former)  # type: ignore[union-attr]
             continue
-        home = _child(core, section)
-        added = etree.SubElement(home, etree.QName(etree.QName(home).namespace, each.kind))
+        added = _add(_child(core, f"{each.kind}s"), each.kind)
         try:
             added.set(key, each.name)
             added.set(INCLUDED, each.place)
@@ -258,8 +249,9 @@ def _add_connectors(core: etree._Element, each: RunTimeElement, values: dict[str
     for url in values.pop(CONNECTOR):
         name = next(name for number in count(1) if (name := f"bridge {each.name} {number}") not in taken)
         taken.add(name)
-        one = etree.SubElement(home, etree.QName(etree.QName(home).namespace, "connector"), name=name)
+        one = _add(home, CONNECTOR)
         one.text = _text(url)
+        one.set("name", name)
         one.set(INCLUDED, each.place)
         names.append(name)
     values["static-connectors"] = {"connector-ref": names}
@@ -290,10 +282,10 @@ def read_section(
     """
     assert configuration.file is not None
     source = _child(configuration.document, "core")
-    wanted = {*_CONTEXT, *(() if alone else (KINDS[kind].section, "connectors"))}
+    wanted = {*_CONTEXT, *(() if alone else (f"{kind}s", "connectors"))}
     root = etree.Element(configuration.document.tag)
     core = etree.SubElement(root, source.tag)
-    etree.SubElement(core, etree.QName(etree.QName(source).namespace, "security-enabled")).text = "false"
+    _add(core, "security-enabled").text = "false"
     core.extend(deepcopy(child) for child in source if _local(child) in wanted)
     merge(root, elements, configuration)
     return read_tree(root, configuration.file)
