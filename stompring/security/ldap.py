@@ -106,8 +106,9 @@ class Directory(LoginSource):
     def _connected(self) -> ldap3.Connection:
         """Return a connection with the broker's own login, to the first server that answers."""
         settings = self._settings
-        user, password = settings.connection_username, settings.connection_password
-        anonymous = settings.authentication is LdapAuthentication.NONE or password is None
+        login: tuple[str | None, str | None] = None, None
+        if settings.connection_password and settings.authentication is not LdapAuthentication.NONE:
+            login = settings.connection_username, revealed(settings.connection_password)
         tls = settings.connection_protocol.lower() == "ssl"
         for index, url in enumerate(self._urls):
             secure = tls or url.scheme.lower() == "ldaps"
@@ -121,9 +122,7 @@ class Directory(LoginSource):
                 tls=ldap3.Tls(validate=ssl.CERT_REQUIRED, ca_certs_data=self._authorities, sni=host),
             )
             try:
-                connection = self._connection(
-                    server, *((None, None) if anonymous else (user, revealed(password or "")))
-                )
+                connection = self._connection(server, *login)
                 if connection.bind():
                     return connection
                 _close(connection)
@@ -167,10 +166,14 @@ class Directory(LoginSource):
         if matching is None:
             return login, login, frozenset()
         named = _LOGIN_ATTRIBUTE.search(matching)
-        attributes = [name for name in (settings.user_role_name, named and named[1]) if name]
         entries = list(
             self._search(
-                connection, settings.user_base, matching, settings.user_search_subtree, attributes, login
+                connection,
+                settings.user_base,
+                matching,
+                settings.user_search_subtree,
+                [settings.user_role_name, named and named[1]],
+                login,
             )
         )
         if len(entries) != 1:
@@ -181,11 +184,8 @@ class Directory(LoginSource):
         names = values.get(named[1].lower(), []) if named else []
         user = next((name for name in names if name.casefold() == login.casefold()), None)
         roles = values.get((settings.user_role_name or "").lower(), [])
-        return (
-            dn,
-            user or (names[0] if len(names) == 1 else login),
-            frozenset(role for value in roles for role in self._role_names(value)),
-        )
+        found = frozenset(role for value in roles for role in self._role_names(value))
+        return dn, user or (names[0] if len(names) == 1 else login), found
 
     def _role_names(self, dn: str) -> Iterator[str]:
         """Yield the name of the role with this DN: the part of the DN that ``role_name`` selects, else the whole DN."""
@@ -200,26 +200,18 @@ class Directory(LoginSource):
     def _searched_roles(self, connection: ldap3.Connection, dn: str, user: str) -> frozenset[str]:
         settings = self._settings
         roles: dict[str, str] = {}  # by DN
-        attributes = [] if settings.role_name is None else [settings.role_name]
-        matching = settings.role_search_matching
+        attribute, matching = settings.role_name, settings.role_search_matching
         questions = [] if matching is None else [(matching, dn, user)]
         while questions and len(roles) < MAX_ROLES:
+            question, *names = questions.pop(0)
             for found, values in self._search(
-                connection,
-                settings.role_base,
-                questions[0][0],
-                settings.role_search_subtree,
-                attributes,
-                *questions[0][1:],
+                connection, settings.role_base, question, settings.role_search_subtree, [attribute], *names
             ):
                 if found not in roles:
-                    names = (
-                        [found] if settings.role_name is None else values.get(settings.role_name.lower(), [])
-                    )
-                    roles[found] = next(iter(names), "")
+                    role = found if attribute is None else next(iter(values.get(attribute.lower(), ())), "")
+                    roles[found] = role
                     if settings.expand_roles and settings.expand_roles_matching is not None:
                         questions.append((settings.expand_roles_matching, found, user))
-            questions.pop(0)
         return frozenset(filter(None, roles.values()))
 
     def _search(
@@ -228,7 +220,7 @@ class Directory(LoginSource):
         base: str,
         matching: str,
         subtree: bool,
-        attributes: list[str],
+        attributes: list[str | None],
         *values: str,
     ) -> Iterator[tuple[str, dict[str, list[str]]]]:
         """Yield DN and attributes of each entry that matches a filter. ``values`` fill its placeholders, escaped."""
@@ -239,7 +231,7 @@ class Directory(LoginSource):
                 lambda found: escape_filter_chars(values[int(found[1])]) if found[1] else "'", matching
             ),
             ldap3.SUBTREE if subtree else ldap3.LEVEL,
-            attributes=attributes or [ldap3.NO_ATTRIBUTES],
+            attributes=[*filter(None, attributes)] or [ldap3.NO_ATTRIBUTES],
             size_limit=MAX_ROLES,
             time_limit=-(-self._settings.read_timeout // 1000),
         )

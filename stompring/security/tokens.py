@@ -137,9 +137,8 @@ def _roles(claims: dict[str, Any], name: str) -> frozenset[str]:
             value = value.get(part) if isinstance(value, dict) else None
     if isinstance(value, str):
         value = value.split()
-    return (
-        frozenset(each for each in value if isinstance(each, str)) if isinstance(value, list) else frozenset()
-    )
+    found = value if isinstance(value, list) else ()
+    return frozenset(each for each in found if isinstance(each, str))
 
 
 def _refused(reason: str) -> Refused:

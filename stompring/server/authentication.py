@@ -308,14 +308,6 @@ class Logins:
                 outcome = None
             else:
                 outcome = yield self._outcome(module.checks, "" if token else login, passcode, host)
-            if (
-                isinstance(outcome, Identity)
-                and outcome.expires is not None
-                and outcome.expires <= self.wall()
-            ):
-                outcome = Refused(
-                    "Security Error occurred: the token is not accepted: it has expired", status=401
-                )
             if isinstance(outcome, Identity):
                 found.append(outcome)
                 if module.flag is LoginFlag.SUFFICIENT and not failed:
@@ -351,6 +343,8 @@ class Logins:
             found: Identity | None = yield checks.verify(login, passcode, host)
         except Refused as refused:
             return refused.with_traceback(None)
+        if found and found.expires is not None and found.expires <= self.wall():
+            return Refused("Security Error occurred: the token is not accepted: it has expired", status=401)
         return found
 
     def _login(self, user: str, found: list[Identity]) -> Login:
