@@ -22,7 +22,7 @@ from stompring.broker.publish import Divert
 from stompring.errors import Refused
 from stompring.settings.document import hidden
 from stompring.settings.match import is_internal
-from stompring.settings.model import AddressSettings, ComponentRoutingType, RoutingType, camel_case
+from stompring.settings.model import AddressSettings, ComponentRoutingType, PolicyUse, RoutingType, camel_case
 from stompring.settings.run_time import FILE, RUN_TIME, source_of
 
 from .api import (
@@ -39,6 +39,7 @@ from .api import (
     address_deletion,
     choices,
     created,
+    created_response,
     edit_address,
     edit_broker,
     flag,
@@ -131,6 +132,13 @@ def settings_shown(settings: AddressSettings) -> JsonObject:
     return {camel_case(name): hidden(value) for name, value in asdict(settings).items()}
 
 
+def setting_shown(value: Any) -> Any:
+    """A value of a setting as JSON, without secrets. Policies are names."""
+    if isinstance(value, tuple):
+        return [one.name if isinstance(one, PolicyUse) else hidden(one) for one in value]
+    return hidden(value)
+
+
 def detailed(address: Address) -> JsonObject:
     """All fields, the names of the address's queues, and the address-settings in force for it."""
     return {
@@ -177,7 +185,7 @@ def list_addresses(call: Call) -> list[Address]:
 @route(
     "POST /api/v1/addresses",
     address_creation,
-    Response("The new address.", ADDRESS_DETAIL, headers=("Location",), status=201),
+    created_response("The new address.", ADDRESS_DETAIL),
     body=Body({"name": string("Name of the address.", minLength=1), **SETTABLE}, ("name",), "NewAddress"),
     errors=CONFLICT,
 )
@@ -289,9 +297,11 @@ def defined_in(line: Callable[[Any], int | None], durable: Callable[[Any], bool]
 #: An element that was changed at run time on a broker without a store.
 MEMORY = "memory"
 
+DEFINED_IN = defined_in(lambda each: each.configuration.line, lambda each: each.broker.storage.values.durable)
+
 DIVERT_FIELDS: Fields[Divert] = {
     "name": string("Name of the divert.", "name"),
-    "definedIn": defined_in(lambda d: d.configuration.line, lambda d: d.broker.storage.values.durable),
+    "definedIn": DEFINED_IN,
     "routingName": string("routing-name of the divert.", lambda d: d.configuration.routing_name or d.name),
     "address": string("Address whose messages it copies; may have wildcards.", "configuration.address"),
     "forwardingAddresses": array(
@@ -314,7 +324,7 @@ DIVERT_FIELDS: Fields[Divert] = {
 
 BRIDGE_FIELDS: Fields[Bridge] = {
     "name": string("Name of the bridge.", "name"),
-    "definedIn": defined_in(lambda b: b.configuration.line, lambda b: b.broker.storage.values.durable),
+    "definedIn": DEFINED_IN,
     "queue": string("Queue whose messages are forwarded.", "configuration.queue_name"),
     "forwardingAddress": string_or_null(
         "Destination at the remote broker; null: the address of each message.",

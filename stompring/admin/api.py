@@ -408,6 +408,11 @@ class Response(NamedTuple):
     status: int = 0  # 0: 200, or 204 without a schema
 
 
+def created_response(description: str, schema: Component) -> Response:
+    """The answer with a new object, whose path is in the header Location."""
+    return Response(description, schema, headers=("Location",), status=201)
+
+
 @dataclass(frozen=True)
 class Route:
     """One method of one path, with its description in the OpenAPI document.

@@ -40,6 +40,7 @@ from .api import (
     Steps,
     choice,
     created,
+    created_response,
     edit_queue,
     flag,
     invalid,
@@ -293,7 +294,7 @@ def list_queues(call: Call) -> list[Queue]:
 @route(
     "POST /api/v1/queues",
     queue_creation,
-    Response("The new queue.", QUEUE_DETAIL, headers=("Location",), status=201),
+    created_response("The new queue.", QUEUE_DETAIL),
     body=Body(NEW, ("name",), "NewQueue"),
     errors=CONFLICT,
 )

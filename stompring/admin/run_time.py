@@ -11,18 +11,17 @@ from typing import Any, NamedTuple
 
 from stompring.errors import ConfigurationError, NotFound, Refused
 from stompring.security.access import Permissions
-from stompring.settings.document import hidden
 from stompring.settings.model import (
     AddressSettings,
     BridgeConfiguration,
     BrokerConfiguration,
     DivertConfiguration,
-    PolicyUse,
+    camel_case,
     options_of,
 )
 from stompring.settings.run_time import CONNECTOR, KINDS, key_of, line_of, literal
 
-from .addresses import BRIDGE_FIELDS, DIVERT_FIELDS, TRANSFORMER, defined_in
+from .addresses import BRIDGE_FIELDS, DIVERT_FIELDS, TRANSFORMER, defined_in, setting_shown
 from .api import (
     CONFLICT,
     MANAGE,
@@ -37,9 +36,11 @@ from .api import (
     Route,
     Steps,
     created,
+    created_response,
     invalid,
     listing,
     manage_broker,
+    named,
     required,
     route,
     text,
@@ -53,6 +54,7 @@ from .json_schema import (
     Fields,
     JsonObject,
     Schema,
+    Thing,
     array,
     integer,
     object_of,
@@ -73,7 +75,7 @@ def plain(name: str, value: Any) -> Any:
     """A text, a number, true or false, or a list of texts. Raises 400 for another value."""
     if isinstance(value, list):
         return texts(name, value)
-    return value if isinstance(value, bool | int | float) else text(name, value)
+    return value if isinstance(value, int | float) else text(name, value)
 
 
 def texts(name: str, value: Any) -> list[str]:
@@ -83,11 +85,13 @@ def texts(name: str, value: Any) -> list[str]:
 
 def members_of(kind: type, **renamed: str) -> dict[str, Member]:
     """The fields of a body for the rows of an element, by name; ``renamed``: other names by row."""
-    return {
+    fields = {
         renamed.get(row.name, row.json_name): Member(row.xml_name, plain, {"description": row.meaning})
         for row in options_of(kind)
         if row.type and row.name != "name"
     }
+    changes = {"type": ["object", "null"], "description": "Changes of headers.", "required": []}
+    return {**fields, "transformer": Member("transformer", transformer, {**TRANSFORMER, **changes})}
 
 
 def transformer(name: str, value: Any) -> Any:
@@ -102,23 +106,11 @@ def transformer(name: str, value: Any) -> Any:
     return {
         "property": [{"key": text(name, one["name"]), "value": text(name, one["value"])} for one in headers],
         "remove-header": [{"name": one} for one in texts(name, value.get("removeHeaders", []))],
-        **({} if policy is None else {"address-policy": {"name": text(name, policy)}}),
+        "address-policy": None if policy is None else {"name": text(name, policy)},
     }
 
 
-COMMON = {
-    "transformer": Member(
-        "transformer",
-        transformer,
-        {
-            **TRANSFORMER,
-            "type": ["object", "null"],
-            "description": "Changes of headers.",
-            "required": [],
-        },
-    )
-}
-DIVERT = {**members_of(DivertConfiguration, forwarding_address="forwardingAddresses"), **COMMON}
+DIVERT = members_of(DivertConfiguration, forwarding_address="forwardingAddresses")
 BRIDGE = {
     "to": Member(
         CONNECTOR,
@@ -134,7 +126,6 @@ BRIDGE = {
         array(TEXT, "Names of connectors of broker.xml, in place of to."),
     ),
     **members_of(BridgeConfiguration, queue_name="queue"),
-    **COMMON,
 }
 
 #: Names of address-settings in broker.xml, by their names in JSON.
@@ -175,26 +166,30 @@ def put(call: Call, kind: str, name: str, element: Mapping[str, Any] | None) -> 
 
     def check(new: BrokerConfiguration) -> None:
         security, user = call.context.security, call.user
-        if security is None or user is None or kind != "security-setting":
-            return
-        if not Permissions.of(new).allows(security.authority.roles_of(user), MANAGE, MANAGEMENT):
+        if (
+            security is not None
+            and user is not None
+            and kind == "security-setting"
+            and not Permissions.of(new).allows(security.authority.roles_of(user), MANAGE, MANAGEMENT)
+        ):
             raise Refused(f"The change would take {MANAGE} on {MANAGEMENT} from user {user}, who makes it")
 
-    if element is not None:
-        element = {key: value for key, value in element.items() if value is not None}
+    element = element and {key: value for key, value in element.items() if value is not None}
     try:
         call.context.run_time.put(kind, name, element, check)
     except ConfigurationError as fault:
         raise Problem(400, "; ".join(each for _, _, each in fault.faults)) from None
 
 
-def create(call: Call, kind: str, members: Mapping[str, Member], known: Mapping[str, object]) -> str:
-    """Create an element from the body, and return its name. Raises 409 if it exists."""
+def create(
+    call: Call, kind: str, members: Mapping[str, Member], known: Mapping[str, Thing], fields: Fields[Thing]
+) -> Answer:
+    """Create an element from the body. Raises 409 if it is ``known``."""
     name = required(call.body, "name")
     if name in known:
         raise Refused(f"{kind.capitalize()} {name} already exists")
     put(call, kind, name, values_of(call.body, members))
-    return name
+    return created(view(known[name], fields), f"{kind}s", name)
 
 
 def update(call: Call, kind: str, values: Mapping[str, Any]) -> None:
@@ -237,7 +232,7 @@ THE_DIVERT, THE_BRIDGE = object_of("Divert", DIVERT_FIELDS), object_of("Bridge",
 @route(
     "POST /api/v1/diverts",
     manage_broker,
-    Response("The new divert.", THE_DIVERT, headers=("Location",), status=201),
+    created_response("The new divert.", THE_DIVERT),
     body=body_of(DIVERT, "NewDivert", "address", "forwardingAddresses"),
     errors=CONFLICT,
 )
@@ -246,9 +241,7 @@ def create_divert(call: Call) -> Answer:
 
     The rules are those of a divert in broker.xml. It is in effect, and on disk, when it is answered.
     """
-    diverts = call.context.broker.diverts.by_name
-    name = create(call, "divert", DIVERT, diverts)
-    return created(view(diverts[name], DIVERT_FIELDS), "diverts", name)
+    return create(call, "divert", DIVERT, call.context.broker.diverts.by_name, DIVERT_FIELDS)
 
 
 @route(
@@ -260,17 +253,16 @@ def create_divert(call: Call) -> Answer:
 )
 def change_divert(call: Call) -> Json:
     """Change a divert, also one of broker.xml; null removes a value."""
-    name, diverts = call.names["name"], call.context.broker.diverts.by_name
-    if name not in diverts:
-        raise NotFound(f"Divert {name} does not exist")
+    diverts = call.context.broker.diverts.by_name
+    named(call, diverts, "Divert")
     update(call, "divert", values_of(call.body, DIVERT))
-    return view(diverts[name], DIVERT_FIELDS)
+    return view(named(call, diverts, "Divert"), DIVERT_FIELDS)
 
 
 @route(
     "POST /api/v1/bridges",
     manage_broker,
-    Response("The new bridge.", THE_BRIDGE, headers=("Location",), status=201),
+    created_response("The new bridge.", THE_BRIDGE),
     body=body_of(BRIDGE, "NewBridge", "queue"),
     errors=CONFLICT,
     secret=frozenset(("password", "to")),
@@ -280,9 +272,7 @@ def create_bridge(call: Call) -> Answer:
 
     The rules are those of a bridge in broker.xml. The password is in no answer and in no log.
     """
-    bridges = call.context.bridges.by_name
-    name = create(call, "bridge", BRIDGE, bridges)
-    return created(view(bridges[name], BRIDGE_FIELDS), "bridges", name)
+    return create(call, "bridge", BRIDGE, call.context.bridges.by_name, BRIDGE_FIELDS)
 
 
 # ---- address-settings and security-settings
@@ -295,16 +285,6 @@ class Entry(NamedTuple):
     durable: bool
 
 
-NAMES = {row.name: row.json_name for row in options_of(AddressSettings)}
-
-
-def _shown(value: Any) -> Any:
-    """A value of an address-setting as JSON, without secrets. Policies are names."""
-    if isinstance(value, tuple):
-        return [one.name if isinstance(one, PolicyUse) else hidden(one) for one in value]
-    return hidden(value)
-
-
 COMMON_FIELDS: Fields[Entry] = {
     "match": string("Address, or wildcard address, to which it applies.", "entry.match"),
     "definedIn": defined_in(lambda each: each.entry.line, lambda each: each.durable),
@@ -314,7 +294,7 @@ SETTING_FIELDS: Fields[Entry] = {
     **COMMON_FIELDS,
     "settings": Field(
         {"type": "object", "description": "The values that it sets."},
-        lambda each: {NAMES[name]: _shown(value) for name, value in each.entry.values.items()},
+        lambda each: {camel_case(name): setting_shown(value) for name, value in each.entry.values.items()},
     ),
 }
 RULE_FIELDS: Fields[Entry] = {

@@ -30,13 +30,12 @@ from stompring.settings.model import (
     AddressSettings,
     Option,
     PluginConfiguration,
-    PolicyUse,
     QueueConfiguration,
     options_of,
 )
 from stompring.settings.run_time import FILE, RUN_TIME, line_of, source_of
 
-from .addresses import address_of
+from .addresses import address_of, setting_shown
 from .api import (
     Body,
     Call,
@@ -148,12 +147,10 @@ INHERITED = {row.name: row.xml_name for row in options_of(AddressSettings)}
 
 def shown_setting(row: Option, value: Any, origin: Origin) -> JsonObject:
     """One setting as JSON: its value, and the origin of the value."""
-    if isinstance(value, tuple):
-        value = [one.name if isinstance(one, PolicyUse) else one for one in value]
     return {
         "name": row.json_name,
         "element": row.xml_name,
-        "value": hidden(value),
+        "value": setting_shown(value),
         "unit": row.unit or None,
         **origin._asdict(),
         "line": line_of(origin.line),

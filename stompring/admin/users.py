@@ -32,6 +32,7 @@ from .api import (
     Response,
     Steps,
     created,
+    created_response,
     invalid,
     listing,
     manage_broker,
@@ -296,7 +297,7 @@ def list_users(call: Call) -> Listed[UserEntry]:
 @route(
     "POST /api/v1/users",
     manage_broker,
-    Response("The new user.", USER, headers=("Location",), status=201),
+    created_response("The new user.", USER),
     body=Body(
         {"name": string("Name of the user.", minLength=1), "password": PASSWORD, "roles": GIVEN_ROLES},
         ("name", "password"),

@@ -7,7 +7,7 @@ The functions of this module read the state and change nothing.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from stompring.broker.address import Address, as_address
@@ -218,11 +218,10 @@ def _of_idle(queue: Queue) -> Verdict:
     return Verdict(f"no message waits: {', '.join([*parts, consumers])}", command)
 
 
-def _counts(obstacles: Iterable[str | None]) -> str:
+def _counts(obstacles: list[str | None]) -> str:
     """The obstacles of consumers as a text. If the obstacles differ, the number of consumers follows each."""
-    listed = list(obstacles)
-    kinds = dict.fromkeys(listed)
-    return ", ".join(f"{kind} ({listed.count(kind)})" if len(kinds) > 1 else str(kind) for kind in kinds)
+    kinds = dict.fromkeys(obstacles)
+    return ", ".join(f"{kind} ({obstacles.count(kind)})" if len(kinds) > 1 else str(kind) for kind in kinds)
 
 
 def _rate(history: History | None, name: str) -> float | None:
