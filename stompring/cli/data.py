@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -284,15 +283,11 @@ def import_data(
         default="stompring",
     ),
     broker: str | None = option(
-        "--broker",
-        "--stomp",
         "URL",
         "STOMP acceptor of the running broker: stomp://HOST:PORT, or stomp+ssl:// for TLS.  [default: that of the "
         "context, else from broker.xml]",
     ),
     options: ServerOptions = server_options,
-    http: str | None = option("--http", "URL", "Former name of --server.", hidden=True),
-    ca_file: Path | None = option("FILE", "Former name of --ca.", exists=True, hidden=True),
     password_stdin: bool = option("Read the password from standard input."),
     again: bool = option("Import FILE again into a directory that it was imported into before."),
     as_json: bool = JSON_OBJECT,
@@ -323,7 +318,6 @@ def import_data(
     from .data_import import OfflineImport, OnlineImport, online_import, transfer
     from .endpoint import FAILURES
 
-    options = replace(options, server=options.server or http, ca=options.ca or ca_file)
     meant = (
         BrokerConfiguration()
         if options.context or (broker and options.server)

@@ -28,7 +28,7 @@ def _examples() -> dict[str, Path]:
     found = {
         path.relative_to(top).as_posix(): path
         for top in map(shipped_directory, DIRECTORIES)
-        for path in sorted(top.rglob("*"))
+        for path in top.rglob("*")
         if path.is_file() and path.suffix not in (".pyc", ".properties")
     }
     return dict(sorted(found.items()))

@@ -201,11 +201,17 @@ def bad_value(name: str, kinds: type[Exception] | tuple[type[Exception], ...] = 
 
 def header_pair(text: str, reserved: Collection[str] = ()) -> tuple[str, str]:
     """Name and value of ``--header NAME=VALUE``. Raises `click.UsageError`, also for a name in ``reserved``."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.UsageError(f"--header must be NAME=VALUE, not {text!r}")
+    name, value = pair(text, "--header must be NAME=VALUE")
     if name in reserved:
         raise click.UsageError(f"--header {name} is set by this command")
+    return name, value
+
+
+def pair(text: str, rule: str) -> tuple[str, str]:
+    """The texts before and after an equals sign. Raises `click.UsageError` with ``rule``."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"{rule}, not {text!r}")
     return name, value
 
 

@@ -213,9 +213,11 @@ def _attribute(row: Option, flag: str) -> inspect.Parameter:
     elif value_type.kind is int:
         kind, declared = "int", option(flag, "N", meaning)
     else:
-        declared = option(flag, "TEXT", meaning)
+        completed = ADDRESS_NAMES if row.type in ("addressList", "resourceName") else None
+        declared = option(flag, "TEXT", meaning, shell_complete=completed)
+    annotation = "tuple[str, ...]" if row.type.endswith("List") else f"{kind} | None"
     return inspect.Parameter(
-        row.json_name, inspect.Parameter.KEYWORD_ONLY, default=declared, annotation=f"{kind} | None"
+        row.json_name, inspect.Parameter.KEYWORD_ONLY, default=declared, annotation=annotation
     )
 
 
@@ -226,13 +228,17 @@ def attribute_options(*kinds: str) -> Any:
     )
 
 
-def row_options(rows: Sequence[Option], flags: Mapping[str, str]) -> Any:
+def row_options(rows: Sequence[Option], flags: Mapping[str, str] = {}) -> Any:
     """Options for settings; ``flags``: their names other than those of the settings. The value is the object for the
     API; an empty text unsets a setting.
     """
 
     def attributes(**given: Any) -> JsonObject:
-        return {name: None if value == "" else value for name, value in without_none(given).items()}
+        return {
+            name: None if value in ("", ("",)) else value
+            for name, value in given.items()
+            if value not in (None, ())
+        }
 
     attributes.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [_attribute(row, flags.get(row.name) or f"--{row.xml_name}") for row in rows]

@@ -4,16 +4,21 @@
 
 from __future__ import annotations
 
-import inspect
+import re
 from pathlib import Path
-from typing import Any
 
 import click
 
-from stompring.settings.model import BridgeConfiguration, PermissionType, options_of
+from stompring.settings.model import (
+    BridgeConfiguration,
+    DivertConfiguration,
+    Option,
+    PermissionType,
+    options_of,
+)
 
 from .context import read_password
-from .options import argument, bad_value, command, header_pair, option, provided
+from .options import argument, bad_value, command, header_pair, option, pair, provided
 from .output import (
     JsonObject,
     age_text,
@@ -28,7 +33,7 @@ from .output import (
     without_none,
 )
 from .queue import row_options
-from .remote import ADDRESS_NAMES, QUEUE_NAMES, Remote, for_each, list_command, running
+from .remote import QUEUE_NAMES, Remote, for_each, list_command, running
 from .resources import MATRIX
 
 NAME = argument("NAME")
@@ -86,43 +91,22 @@ def show_divert(name: str = NAME, remote: Remote = running) -> None:
     remote.print_record(record, {"Divert": every(record)})
 
 
+DIVERT_ROWS = [row for row in options_of(DivertConfiguration) if row.type and row.name != "name"]
+
+
 def divert_options(
-    address: str | None = option(
-        "NAME", "Copy the messages of this address; wildcards are allowed.", shell_complete=ADDRESS_NAMES
-    ),
-    targets: tuple[str, ...] = option(
-        "--forwarding-address", "NAME", "Address of the copies. Repeatable.", shell_complete=ADDRESS_NAMES
-    ),
-    selector: str | None = option("--filter", "SELECTOR", "Copy only messages that match this selector."),
-    exclusive: bool | None = option(
-        "--exclusive/--no-exclusive",
-        "Whether copied messages stay out of the queues of their own address.",
-        default=None,
-    ),
-    routing_type: str | None = option(
-        "Routing type of the copies.", choices=("ANYCAST", "MULTICAST", "PASS", "STRIP")
-    ),
+    body: JsonObject = row_options(DIVERT_ROWS),
     added: tuple[str, ...] = option("--set-header", "NAME=VALUE", "Set a header of the copies. Repeatable."),
     removed: tuple[str, ...] = option(
         "--remove-header", "NAME", "Remove a header of the copies. Repeatable."
     ),
 ) -> JsonObject:
     """The body of a divert. An empty text removes a filter."""
-    body = without_none(
-        {
-            "address": address,
-            "forwardingAddresses": list(targets) or None,
-            "filter": selector,
-            "exclusive": exclusive,
-            "routingType": routing_type,
-        }
-    )
-    if selector == "":
-        body["filter"] = None
+    if "forwardingAddress" in body:
+        body["forwardingAddresses"] = body.pop("forwardingAddress")
     if added or removed:
-        pairs = map(header_pair, added)
-        headers = [{"name": name, "value": value} for name, value in pairs]
-        body["transformer"] = {"addHeaders": headers, "removeHeaders": list(removed)}
+        headers = [{"name": name, "value": value} for name, value in map(header_pair, added)]
+        body["transformer"] = {"addHeaders": headers, "removeHeaders": removed}
     return body
 
 
@@ -138,8 +122,9 @@ def create_divert(
       stompring divert create big --address orders --forwarding-address big --exclusive --filter "total > 1000"
     """
     answer = remote.post("diverts", body={"name": name, **body})
-    targets = ", ".join(answer["forwardingAddresses"])
-    remote.report(answer, f"divert {name} created: {answer['address']} to {targets}")
+    remote.report(
+        answer, f"divert {name} created: {answer['address']} to {', '.join(answer['forwardingAddresses'])}"
+    )
 
 
 @command(divert, "update")
@@ -255,8 +240,8 @@ def create_bridge(
     body = {
         "name": name,
         "queue": queue,
-        "to": list(to) or None,
-        "staticConnectors": list(connectors) or None,
+        "to": to or None,
+        "staticConnectors": connectors or None,
         "password": None if password is None else read_password(password),
     }
     answer = remote.post("bridges", body={**without_none(body), **more})
@@ -338,13 +323,9 @@ def show_address_setting(match: str = MATCH, remote: Remote = running) -> None:
       stompring address-setting show "orders.#"
     """
     record = remote.get("address-settings", match)
-    if remote.json:
-        echo_json(record)
-        return
-    settings = record.pop("settings")
-    remote.print_record(
-        {**record, **settings}, {"Address-setting": every(record), "Settings": every(settings)}
-    )
+    settings = {} if remote.json else record.pop("settings")
+    sections = {"Address-setting": every(record), "Settings": every(settings)}
+    remote.print_record({**record, **settings}, sections)
 
 
 @command(address_setting, "set")
@@ -361,12 +342,9 @@ def set_address_setting(
       stompring address-setting set "orders.#" max-size-messages=1000 address-full-policy=BLOCK
       stompring address-setting set orders max-delivery-attempts=3 dead-letter-address=DLQ
     """
-    settings = {}
-    for each in values:
-        key, equals, value = each.partition("=")
-        if not equals or not key:
-            raise click.UsageError(f"a value must be KEY=VALUE, such as max-size-messages=1000, not {each!r}")
-        settings[key] = value
+    settings = dict(
+        pair(each, "a value must be KEY=VALUE, such as max-size-messages=1000") for each in values
+    )
     answer = remote.patch("address-settings", match, body={"settings": settings})
     remote.report(answer, f"address-setting {answer['match']} changed: {', '.join(values)}")
 
@@ -416,36 +394,21 @@ def list_security_settings() -> None:
     """
 
 
-def _permissions() -> Any:
-    """An option for each permission, as ``--create-address``; an empty role removes the permission."""
-
-    def collect(**given: tuple[str, ...]) -> JsonObject:
-        return {name: None if roles == ("",) else list(roles) for name, roles in given.items() if roles}
-
-    collect.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                str(kind),
-                inspect.Parameter.KEYWORD_ONLY,
-                default=option(
-                    "--" + "".join(f"-{each.lower()}" if each.isupper() else each for each in kind),
-                    "ROLE",
-                    f"Grant {kind} to this role. Repeatable; an empty text removes the permission.",
-                ),
-                annotation="tuple[str, ...]",
-            )
-            for kind in PermissionType
-        ]
+PERMISSION_ROWS = [
+    Option(
+        kind,
+        "roleList",
+        None,
+        f"Grant {kind} to this role. Repeatable; an empty text removes the permission.",
+        element=re.sub("[A-Z]", r"-\g<0>", kind).lower(),
     )
-    return provided(collect)
-
-
-PERMISSIONS = _permissions()
+    for kind in PermissionType
+]
 
 
 @command(security_setting, "set")
 def set_security_setting(
-    match: str = MATCH, permissions: JsonObject = PERMISSIONS, remote: Remote = running
+    match: str = MATCH, permissions: JsonObject = row_options(PERMISSION_ROWS), remote: Remote = running
 ) -> None:
     """Set the roles of permissions on addresses that match. Permissions that are not named stay.
 

@@ -145,7 +145,7 @@ def test_what_is_kept_is_exported_and_imported(lasting, tmp_path):
     with BrokerProcess(
         config, tmp_path / "running"
     ) as broker:  # over HTTP and STOMP: without the internal queues
-        places = ("--stomp", f"127.0.0.1:{broker.port}", "--http", f"http://127.0.0.1:{broker.http_port}")
+        places = ("--broker", f"127.0.0.1:{broker.port}", "--server", f"http://127.0.0.1:{broker.http_port}")
         result = invoke("import", file, *places)
         assert result.exit_code == 0, result.output
         broker.management().expect_address("n.a", retroactiveMessages=0)
