@@ -40,7 +40,7 @@ def test_any_name_round_trips_in_a_path(server, name):
 @pytest.mark.parametrize(
     "path",
     [
-        "/api", "/api/v1", "/api/v1/", "/api/v1/queue", "/api/v1/queues/", "/api/v1/queues//messages",
+        "/api", "/api/v1", "/api/v1/queue", "/api/v1/queues/", "/api/v1/queues//messages",
         "/api/v1/queues/none", "/api/v1/queues/none/nothing", "/api/v2/queues", "/metrics/", "/health", "//",
         "/api/v1/addresses/none", "/api/v1/connections/none", "/api/v1/queues/a/b",
     ],

@@ -98,6 +98,7 @@ def test_create_change_pause_and_delete(console, management, name):
     has(dialog, "with 1 queue")
     expect(button(dialog, "Delete")).to_be_disabled()
     fill(dialog, "to confirm", name)
+    console.allow("status of 404")  # a poll may follow the deletion
     press(dialog, "Delete")
     heading(page, "Addresses")
     management.gone(f"{name}.queue")
