@@ -38,6 +38,8 @@ def document(secure=False, permissions=None):
         settings=SETTINGS,
         addresses=ADDRESSES,
         core='<name>demo</name><broker-plugins><broker-plugin name="stamp"/></broker-plugins>'
+        '<diverts><divert name="audit"><address>orders</address><forwarding-address>orders.audit</forwarding-address>'
+        "</divert></diverts>"
         '<journal-retention-directory period="7" unit="DAYS">retention</journal-retention-directory>',
         acceptors='<acceptor name="websocket">'
         "ws://127.0.0.1:0/stomp?anycastPrefix=/queue/;multicastPrefix=/topic/</acceptor>",

@@ -9,7 +9,7 @@ from ..broker_process import BrokerProcess
 from ..end_to_end.test_permissions import add
 from ..management import Management
 from ..stomp_client import StompClient
-from .steps import alert, button, fill, gone, group, has, in_dialog, note, press, shown, visible
+from .steps import alert, button, fill, gone, group, has, in_dialog, note, press, reads, shown, visible
 
 VIEWS = {"view": "admins, operators, viewers"}
 PERMISSIONS = (
@@ -142,6 +142,72 @@ def test_everybody_may_ask_about_themselves(login):
     gone(page.get_by_text("Matrix"))
 
 
+# ---- diverts and bridges
+
+
+def test_a_divert_is_created_copies_and_is_deleted(login, axe, secured):
+    console = login("anna", "#/routing")
+    page = console.page
+    press(page, "Create a divert")
+    dialog = page.get_by_role("dialog")
+    fill(dialog, "Name", "tap")
+    fill(dialog, "From address", "orders.tapped")
+    fill(dialog, "To addresses", "orders.copies")
+    fill(dialog, "Selector", "a = ")
+    console.allow("400")
+    in_dialog(page, "Create")
+    alert(dialog, "a = ")
+    fill(dialog, "Selector", "colour = 'red'")
+    in_dialog(page, "Create")
+    row = group(page, "Diverts").locator("tbody tr", has_text="tap")
+    has(row, "run time")
+    client = StompClient(secured.port)
+    client.connect({"login": "anna", "passcode": "anna"})
+    client.put("/queue/orders.copies", "makes the queue")
+    client.put("/queue/orders.tapped", "x", colour="red")
+    client.put("/queue/orders.tapped", "x", colour="blue")
+    client.close()
+    reads(row.locator("td.number").first, "1")
+    press(page, "Change tap")
+    dialog.get_by_role("checkbox", name="Exclusive").check()
+    in_dialog(page, "Apply")
+    has(row, "exclusive")
+    press(page, "Delete tap")
+    page.keyboard.type("tap")
+    in_dialog(page, "Delete")
+    shown(page, "There is no divert.")
+    assert axe(console) == []
+
+
+def test_a_bridge_shows_its_last_error_and_no_password(login, axe):
+    console = login("anna", "#/routing")
+    page = console.page
+    press(page, "Create a bridge")
+    dialog = page.get_by_role("dialog")
+    for label, value in {
+        "Name": "far",
+        "Queue": "orders.new",
+        "To *": "tcp://127.0.0.1:1",
+        "User there": "branch",
+    }.items():
+        fill(dialog, label, value)
+    expect(dialog.get_by_label("Password")).to_have_attribute("type", "password")
+    fill(dialog, "Password", "geheim")
+    in_dialog(page, "Create")
+    row = group(page, "Bridges").locator("tbody tr", has_text="far")
+    has(row, "127.0.0.1:1: Connection refused")
+    assert "geheim" not in page.content()
+    press(page, "Pause far")
+    has(row, "paused")
+    press(page, "Resume far")
+    visible(button(page, "Pause far"))
+    assert axe(console) == []
+    press(page, "Delete far")
+    page.keyboard.type("far")
+    in_dialog(page, "Delete")
+    shown(page, "There is no bridge.")
+
+
 # ---- what a user may not do is not offered
 
 OFFERS = {
@@ -165,7 +231,11 @@ def test_messages_offer_what_the_user_may_do(login, user):
 HIDDEN = {
     "vera": (
         ["Users"],
-        {"#/admin/configuration": ["Show what would change", "Drain"], "#/connections": ["Close"]},
+        {
+            "#/admin/configuration": ["Show what would change", "Drain"],
+            "#/connections": ["Close"],
+            "#/routing": ["Create a divert", "Create a bridge"],
+        },
     ),
     "otto": (["Users"], {}),
     "nobody": (

@@ -22,6 +22,7 @@ PAGES = [
     ("#/messages/send?queue=orders", "Send messages", "A queue that exists."),
     ("#/live", "Live", "Subscription"),
     ("#/tasks", "Tasks", "No task has run since the broker started."),
+    ("#/routing", "Diverts and bridges", "orders.audit"),
     ("#/connections", "Connections", "warehouse"),
     ("#/consumers", "Consumers", "orders"),
     ("#/events", "Events", "BINDING_ADDED"),
@@ -88,6 +89,19 @@ def test_dialogs_are_accessible_and_fit(open_console, full, axe, mode):
     found += [f"Move: {violation}" for violation in axe(console)]
     if console.overflow():
         found.append("Move: wider than the window")
+    page.keyboard.press("Escape")
+    for route, name, title in [
+        ("#/routing", "Create a divert", "Create a divert"),
+        ("#/routing", "Change audit", "Change the divert"),
+        ("#/routing", "Create a bridge", "Create a bridge"),
+    ]:
+        console.go(route)
+        press(page, name)
+        visible(page.get_by_role("dialog", name=title))
+        found += [f"{title}: {violation}" for violation in axe(console)]
+        if console.overflow():
+            found.append(f"{title}: wider than the window")
+        page.keyboard.press("Escape")
     assert not found, "\n".join(found)
 
 
@@ -131,6 +145,7 @@ def test_every_page_can_be_reached_by_its_shortcut(open_console, full):
     heading(page, "Overview")
     for key, title in {
         "d": "Dead letters", "s": "Schedules", "m": "Send messages", "l": "Live", "t": "Tasks",
+        "b": "Diverts and bridges",
         "c": "Connections", "u": "Consumers", "e": "Events", "p": "Permissions",
     }.items():  # fmt: skip
         page.keyboard.press("g")

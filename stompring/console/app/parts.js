@@ -29,3 +29,15 @@ export function QueueState({ queue, all = false }) {
     ${all && queue.configured && html`<${Badge} title="Defined in broker.xml: a reload resets it to the file">broker.xml<//>`}
   </span>`;
 }
+
+/** Where a divert, a bridge, an address-setting or a security-setting is defined. @param {{of: any}} props */
+export const DefinedIn = ({ of }) =>
+  html`<${Badge} tone=${of.definedIn === "broker.xml" ? "neutral" : of.definedIn === "memory" ? "warning" : "accent"} title=${of.line ? `Line ${of.line}` : of.definedIn === "memory" ? "The broker has no store: a restart loses it" : undefined}>${of.definedIn}<//>`;
+
+/**
+ * What a change or the deletion of something that broker.xml defines means.
+ * @param {any} row with `definedIn`
+ * @param {string} kind
+ * @param {boolean} [changed] it is changed, not deleted
+ */
+export const kept = (row, kind, changed = false) => row.definedIn === "broker.xml" && html`<p class="hint">broker.xml defines the ${kind}. The file does not change: the ${kind} ${changed ? "has these values" : "stays deleted"}, also after a restart, until its element there changes.</p>`;

@@ -28,6 +28,7 @@ export const ROUTES = [
   { path: "/messages/send", page: "send", title: "Send", nav: "Send", group: "Messages", key: "m" },
   { path: "/live", page: "live", title: "Live", nav: "Live", group: "Messages", key: "l" },
   { path: "/tasks", page: "tasks", title: "Tasks", nav: "Tasks", group: "Messages", key: "t", permission: "view" },
+  { path: "/routing", page: "routing", title: "Diverts and bridges", nav: "Diverts, bridges", group: "Messages", key: "b", permission: "view" },
   { path: "/connections", page: "connections", title: "Connections", nav: "Connections", group: "Clients", key: "c", permission: "view", fill: true },
   { path: "/connections/:id", page: "connection", title: "Connection" },
   { path: "/consumers", page: "consumers", title: "Consumers", nav: "Consumers", group: "Clients", key: "u", permission: "view", fill: true },
