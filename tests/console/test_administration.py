@@ -9,7 +9,21 @@ from ..broker_process import BrokerProcess
 from ..end_to_end.test_permissions import add
 from ..management import Management
 from ..stomp_client import StompClient
-from .steps import alert, button, fill, gone, group, has, in_dialog, note, press, reads, shown, visible
+from .steps import (
+    alert,
+    button,
+    fill,
+    gone,
+    group,
+    has,
+    in_dialog,
+    note,
+    press,
+    reads,
+    select,
+    shown,
+    visible,
+)
 
 VIEWS = {"view": "admins, operators, viewers"}
 PERMISSIONS = (
@@ -275,6 +289,7 @@ def test_a_live_subscription_uses_the_login_of_the_page(login, secured):
 def test_a_live_subscription_without_permission_is_refused(login):
     page = login("vera", "#/live").page
     fill(page, "Destination", "/queue/orders.new")
+    select(page, "Messages are", "consume")
     press(page, "Subscribe", exact=True)
     alert(page, "CONSUME")
 
