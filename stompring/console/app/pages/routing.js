@@ -45,15 +45,15 @@ export default function Routing() {
  * @returns {import("../ui/table.js").Column[]}
  */
 const divertColumns = (edit, refresh) => [
-  { key: "name", label: "Divert", sort: true, width: "150px", render: (row) => html`<span class="name" title=${`routing-name ${row.routingName}`}>${row.name}</span>` },
-  { key: "address", label: "From", sort: true, width: "150px", render: (row) => (/[*#]/.test(row.address) ? html`<code class="name">${row.address}</code>` : html`<${AddressLink} name=${row.address} />`) },
+  { key: "name", label: "Divert", sort: true, width: "110px", render: (row) => html`<span class="name" title=${`routing-name ${row.routingName}`}>${row.name}</span>` },
+  { key: "address", label: "From", sort: true, width: "110px", render: (row) => (/[*#]/.test(row.address) ? html`<code class="name">${row.address}</code>` : html`<${AddressLink} name=${row.address} />`) },
   { key: "forwardingAddresses", label: "To", render: (row) => html`<span class="wrap">${row.forwardingAddresses.map((/** @type {string} */ name) => html`<div><${AddressLink} name=${name} /></div>`)}</span>` },
-  { key: "kind", label: "Kind", width: "190px", render: (row) => html`<span class="wrap">${row.exclusive ? html`<${Badge} tone="warning" title="The queues of the address do not get the messages">exclusive<//>` : html`<${Badge}>copy<//>`} ${row.filter && html`<code title="Selector">${row.filter}</code>`}</span>` },
-  { key: "copiedMessageCount", label: "Copied", sort: true, number: true, width: "80px", render: (row) => short(row.copiedMessageCount) },
-  { key: "unroutedMessageCount", label: "Not routed", title: "No queue accepted them", sort: true, number: true, width: "96px", render: (row) => short(row.unroutedMessageCount) },
-  { key: "droppedMessageCount", label: "Dropped", title: "By a full address or a policy", sort: true, number: true, width: "90px", render: (row) => short(row.droppedMessageCount) },
-  { key: "definedIn", label: "Source", sort: true, width: "110px", render: (row) => html`<${DefinedIn} of=${row} />` },
-  ...(may("manage") ? [{ key: "actions", label: "Actions", width: "160px", render: (/** @type {any} */ row) => html`<span class="row-actions">
+  { key: "kind", label: "Kind", width: "110px", render: (row) => html`<span class="wrap">${row.exclusive ? html`<${Badge} tone="warning" title="The queues of the address do not get the messages">exclusive<//>` : html`<${Badge}>copy<//>`} ${row.filter && html`<code title="Selector">${row.filter}</code>`}</span>` },
+  { key: "copiedMessageCount", label: "Copied", sort: true, number: true, width: "72px", render: (row) => short(row.copiedMessageCount) },
+  { key: "unroutedMessageCount", label: "Not routed", title: "No queue accepted them", sort: true, number: true, width: "92px", render: (row) => short(row.unroutedMessageCount) },
+  { key: "droppedMessageCount", label: "Dropped", title: "By a full address or a policy", sort: true, number: true, width: "80px", render: (row) => short(row.droppedMessageCount) },
+  { key: "definedIn", label: "Source", sort: true, width: "96px", render: (row) => html`<${DefinedIn} of=${row} />` },
+  ...(may("manage") ? [{ key: "actions", label: "Actions", width: "150px", render: (/** @type {any} */ row) => html`<span class="row-actions">
     <button type="button" class="button small" aria-label=${`Change ${row.name}`} onClick=${() => edit(row)}>Change</button>
     <button type="button" class="button small danger-quiet" aria-label=${`Delete ${row.name}`} onClick=${() => remove("divert", row, "Its address gets messages as before; the copies that it has made stay.", refresh)}>Delete</button></span>` }] : []),
 ];
@@ -63,15 +63,15 @@ const TONES = { CONNECTED: "ok", CONNECTING: "accent", WAITING: "warning", STOPP
 
 /** @param {() => Promise<void>} refresh @returns {import("../ui/table.js").Column[]} */
 const bridgeColumns = (refresh) => [
-  { key: "name", label: "Bridge", sort: true, width: "150px", render: (row) => html`<span class="name">${row.name}</span>` },
-  { key: "queue", label: "Queue", sort: true, width: "140px", render: (row) => html`<${QueueLink} name=${row.queue} />` },
-  { key: "remote", label: "To", width: "190px", render: (row) => html`<span class="wrap"><span class="name mono" title=${row.remoteServer ?? undefined}>${row.remote ?? row.connectors.join(", ")}</span>${row.forwardingAddress && html` <span class="name">${row.forwardingAddress}</span>`}${row.filter && html` <code title="Selector">${row.filter}</code>`}</span>` },
-  { key: "state", label: "State", sort: true, width: "170px", render: (row) => html`<span class="badges"><${Badge} tone=${TONES[row.state] ?? "neutral"}>${row.state.toLowerCase()}<//>${row.paused && html`<${Badge} tone="warning" title="It takes no messages from the queue">paused<//>`}</span>` },
-  { key: "messagesForwarded", label: "Forwarded", sort: true, number: true, width: "96px", render: (row) => html`<span title=${bytes(row.bytesForwarded)}>${short(row.messagesForwarded)}</span>` },
-  { key: "inFlight", label: "In flight", title: "Sent, and not yet confirmed", sort: true, number: true, width: "86px", render: (row) => count(row.inFlight) },
+  { key: "name", label: "Bridge", sort: true, width: "100px", render: (row) => html`<span class="name">${row.name}</span>` },
+  { key: "queue", label: "Queue", sort: true, width: "100px", render: (row) => html`<${QueueLink} name=${row.queue} />` },
+  { key: "remote", label: "To", width: "120px", render: (row) => html`<span class="wrap"><span class="name mono" title=${row.remoteServer ?? undefined}>${row.remote ?? row.connectors.join(", ")}</span>${row.forwardingAddress && html` <span class="name">${row.forwardingAddress}</span>`}${row.filter && html` <code title="Selector">${row.filter}</code>`}</span>` },
+  { key: "state", label: "State", sort: true, width: "108px", render: (row) => html`<span class="badges"><${Badge} tone=${TONES[row.state] ?? "neutral"}>${row.state.toLowerCase()}<//>${row.paused && html`<${Badge} tone="warning" title="It takes no messages from the queue">paused<//>`}</span>` },
+  { key: "messagesForwarded", label: "Forwarded", sort: true, number: true, width: "88px", render: (row) => html`<span title=${bytes(row.bytesForwarded)}>${short(row.messagesForwarded)}</span>` },
+  { key: "inFlight", label: "In flight", title: "Sent, and not yet confirmed", sort: true, number: true, width: "72px", render: (row) => count(row.inFlight) },
   { key: "lastError", label: "Last error", render: (row) => (row.lastError ? html`<span class="wrap">${row.lastError} <span class="muted">${dateTime(row.lastErrorTime)}</span></span>` : html`<span class="muted">none</span>`) },
-  { key: "definedIn", label: "Source", sort: true, width: "110px", render: (row) => html`<${DefinedIn} of=${row} />` },
-  ...(may("edit") ? [{ key: "actions", label: "Actions", width: "170px", render: (/** @type {any} */ row) => html`<span class="row-actions">
+  { key: "definedIn", label: "Source", sort: true, width: "96px", render: (row) => html`<${DefinedIn} of=${row} />` },
+  ...(may("edit") ? [{ key: "actions", label: "Actions", width: "150px", render: (/** @type {any} */ row) => html`<span class="row-actions">
     ${["FAILED", "STOPPED"].includes(row.state)
       ? html`<button type="button" class="button small" aria-label=${`Start ${row.name}`} onClick=${() => act(row.name, "start", refresh)}>Start</button>`
       : html`<button type="button" class="button small" aria-label=${`${row.paused ? "Resume" : "Pause"} ${row.name}`} onClick=${() => act(row.name, row.paused ? "resume" : "pause", refresh)}>${row.paused ? "Resume" : "Pause"}</button>`}
