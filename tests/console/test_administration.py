@@ -222,6 +222,62 @@ def test_a_bridge_shows_its_last_error_and_no_password(login, axe):
     shown(page, "There is no bridge.")
 
 
+# ---- settings and security
+
+
+def test_a_value_is_set_for_a_wildcard_in_force_and_unset(login, axe):
+    console = login("anna", "#/admin/settings?address=orders.new")
+    page = console.page
+    in_force = group(page, "Settings of the address")
+    has(in_force, "auto-delete-queues")
+    press(page, "Set a value")
+    dialog = page.get_by_role("dialog")
+    fill(dialog, "Match", "orders.#")
+    fill(dialog, "Setting", "max-size-messages")
+    shown(dialog, "In messages")
+    console.allow("400")
+    fill(dialog, "Value", "many")
+    in_dialog(page, "Set")
+    alert(dialog, "max-size-messages")
+    fill(dialog, "Value", "1000")
+    in_dialog(page, "Set")
+    row = in_force.locator("tbody tr", has_text="max-size-messages")
+    for text in ("1,000", "orders.#", "run time"):
+        has(row, text)
+    assert axe(console) == []
+    press(page, "Unset max-size-messages")
+    in_dialog(page, "Unset")
+    gone(row)
+    press(page, "Unset auto-delete-queues")
+    shown(dialog, "broker.xml defines the address-setting.")
+
+
+def test_a_role_is_forbidden_an_address(login, axe):
+    console = login("anna", "#/admin/settings?address=orders.new")
+    page = console.page
+    row = group(page, "Permissions in force").locator("tbody tr", has_text="browse")
+    for text in ("viewers", "orders.#", "broker.xml"):
+        has(row, text)
+    press(page, "Set permissions")
+    dialog = page.get_by_role("dialog")
+    shown(dialog, "The fields begin with the roles that are in force for this address.")
+    expect(dialog.get_by_label("send")).to_have_value("admins")
+    fill(dialog, "browse", "admins, operators")
+    assert axe(console) == []
+    in_dialog(page, "Set")
+    has(row, "run time")
+    expect(row).not_to_contain_text("viewers")
+    press(page, "Delete the security-setting orders.new")
+    page.keyboard.type("orders.new")
+    in_dialog(page, "Delete")
+    has(row, "viewers")
+    console.allow("409")
+    press(page, "Change the security-setting activemq.management")
+    fill(dialog, "manage", "")
+    in_dialog(page, "Set")
+    alert(dialog, "anna")
+
+
 # ---- what a user may not do is not offered
 
 OFFERS = {
@@ -249,6 +305,7 @@ HIDDEN = {
             "#/admin/configuration": ["Show what would change", "Drain"],
             "#/connections": ["Close"],
             "#/routing": ["Create a divert", "Create a bridge"],
+            "#/admin/settings": ["Set a value", "Set permissions"],
         },
     ),
     "otto": (["Users"], {}),

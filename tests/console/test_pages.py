@@ -28,6 +28,7 @@ PAGES = [
     ("#/events", "Events", "BINDING_ADDED"),
     ("#/admin/users", "Users and roles", "Security is disabled."),
     ("#/admin/permissions?address=orders", "Permissions", "every operation is allowed"),
+    ("#/admin/settings?address=orders", "Settings and security", "max-delivery-attempts"),
     ("#/admin/plugins", "Plugins", "stamp"),
     ("#/admin/configuration", "Configuration", "The broker accepts connections."),
     ("#/admin/ha", "High availability", "There is no replicated log."),
@@ -94,6 +95,8 @@ def test_dialogs_are_accessible_and_fit(open_console, full, axe, mode):
         ("#/routing", "Create a divert", "Create a divert"),
         ("#/routing", "Change audit", "Change the divert"),
         ("#/routing", "Create a bridge", "Create a bridge"),
+        ("#/admin/settings?address=orders", "Set a value", "Set a value"),
+        ("#/admin/settings?address=orders", "Set permissions", "Set permissions"),
     ]:
         console.go(route)
         press(page, name)
@@ -145,7 +148,7 @@ def test_every_page_can_be_reached_by_its_shortcut(open_console, full):
     heading(page, "Overview")
     for key, title in {
         "d": "Dead letters", "s": "Schedules", "m": "Send messages", "l": "Live", "t": "Tasks",
-        "b": "Diverts and bridges",
+        "b": "Diverts and bridges", "r": "Settings and security",
         "c": "Connections", "u": "Consumers", "e": "Events", "p": "Permissions",
     }.items():  # fmt: skip
         page.keyboard.press("g")

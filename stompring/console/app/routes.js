@@ -35,6 +35,7 @@ export const ROUTES = [
   { path: "/events", page: "events", title: "Events", nav: "Events", group: "Broker", key: "e", permission: "view" },
   { path: "/admin/users", page: "users", title: "Users and roles", nav: "Users", group: "Broker", permission: "manage" },
   { path: "/admin/permissions", page: "permissions", title: "Permissions", nav: "Permissions", group: "Broker", key: "p" },
+  { path: "/admin/settings", page: "settings", title: "Settings and security", nav: "Settings, security", group: "Broker", key: "r", permission: "view" },
   { path: "/admin/plugins", page: "plugins", title: "Plugins", nav: "Plugins", group: "Broker", permission: "view" },
   { path: "/admin/configuration", page: "configuration", title: "Configuration", nav: "Configuration", group: "Broker", permission: "view" },
   { path: "/admin/ha", page: "ha", title: "High availability", nav: "Availability", group: "Broker", permission: "view" },

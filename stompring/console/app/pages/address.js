@@ -125,5 +125,5 @@ function Memory({ address }) {
 /** @param {{name: string}} props */
 function Settings({ name }) {
   const poll = usePoll((signal) => api.get(["addresses", name, "settings"], {}, signal), [name], { interval: 15000 });
-  return html`<${SettingsTable} poll=${poll} what="address" />`;
+  return html`<${SettingsTable} poll=${poll} what="address" link=${html`<a href=${link(["admin", "settings"], { address: name })}>Settings and security</a>`} />`;
 }

@@ -11,7 +11,7 @@ import { Choice, TextField } from "../ui/form.js";
 import { html, useEffect, useState } from "../ui/html.js";
 
 /** What each permission is for. @type {Record<string, string>} */
-const MEANINGS = {
+export const MEANINGS = {
   send: "send messages",
   consume: "receive messages",
   browse: "see messages",
