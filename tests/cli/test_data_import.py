@@ -356,7 +356,7 @@ def test_a_running_broker_is_asked_where_it_listens(file, start_broker, tmp_path
 
 
 def test_nobody_listens(file):
-    result = invoke(f"import {file} --stomp 127.0.0.1:1 --http http://127.0.0.1:1", code=1)
+    result = invoke(f"import {file} --broker stomp://127.0.0.1:1 --server http://127.0.0.1:1", code=1)
     assert "cannot connect to http://127.0.0.1:1: connection refused" in result.stderr
 
 
@@ -396,13 +396,13 @@ def test_over_tls(file, tmp_path):
     )
     with BrokerProcess(config, tmp_path / "data"):
         assert "is not trusted" in invoke(f"import {file} --config {config}", code=1).stderr
-        trusting = f"--ca-file {authority.file}"
+        trusting = f"--ca {authority.file}"
         invoke(f"import {file} --config {config} {trusting}")
-        again = f"--stomp ssl://localhost:{stomp} --http https://localhost:{http}"
+        again = f"--broker stomp+ssl://localhost:{stomp} --server https://localhost:{http}"
         other = tmp_path / "other.json"
         write(other, ["a"])
         invoke(f"import {other} {again} {trusting}")
-        assert f"--ca {file}: " in invoke(f"import {other} {again} --ca-file {file}", code=1).stderr
+        assert f"--ca {file}: " in invoke(f"import {other} {again} --ca {file}", code=1).stderr
 
 
 @pytest.mark.parametrize(

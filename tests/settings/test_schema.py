@@ -57,6 +57,7 @@ def test_core_has_an_element_for_every_field():
     }
     rule = RULES["configuration", "core"]
     assert leaves(rule) == {field.name for field in fields(BrokerConfiguration)} - sections - {
+        "document",
         "file",
         "files",
         "guest",
