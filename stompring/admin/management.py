@@ -1024,7 +1024,8 @@ def _column(name: str) -> Callable[[Items], list[str]]:
 
 
 def _objects(more: Callable[[JsonObject], JsonObject], **names: str) -> Callable[[Items], str]:
-    """A function that encodes items as JSON objects: fields of the HTTP API by ``names``, and those from ``more``."""
+    """Return a function that encodes items as JSON objects. ``names`` has the field of the HTTP API of each member;
+    ``more`` returns the other members of an item."""
     return lambda items: as_json(
         [{**{name: item[field] for name, field in names.items()}, **more(item)} for item in items]
     )

@@ -20,7 +20,7 @@ from .queue import (
 )
 from .reference import DELIVERING, PENDING, SCHEDULED, Page, Position, QueueAttributes, Reference
 
-#: The header with the key if ``last-value-key`` is not set, or if a message lacks the header that it names.
+#: The header with the key if ``last-value-key`` is not set, or names a header that the message does not have.
 LVQ_NAME = b"_AMQ_LVQ_NAME"
 
 _INDEX_BITS, _PAGE_BITS = 32, 64

@@ -416,7 +416,7 @@ def _publish_checked(
         and pages is not None
         and address.memory_limit.unbounded
         and not (address.copied or pages.empty or disk.full or writes.full)
-    ):  # the message only needs routing, and the address pages without a limit
+    ):  # the message only needs routing, and there is no limit of the pages
         traits, now = publication.traits, broker.clock.now
         expires = 0
         if traits.requested_expiry or address.changes_expiry:

@@ -150,7 +150,7 @@ class Consumer(ConsumerBase):
         raise AssertionError("a derived class has it")
 
     def write_tail(self, traits: Traits, tail: bytes, body_at: int) -> None:
-        """Deliver a message on arrival by its bytes, without a `Message`. Called only if ``writes_tails``."""
+        """Deliver a message on arrival as encoded bytes, without a `Message`. Called only if ``writes_tails``."""
         raise AssertionError("a derived class has it")
 
     def deliver_reference(self, ref: Reference) -> None:
@@ -661,7 +661,7 @@ class Dispatcher:
     def _source_for(self, consumer: Consumer) -> PendingList:
         matches = consumer.matches
         if self.blocks & NON_DESTRUCTIVE:
-            # each consumer has its own list; the consumer as its own key would be a reference cycle
+            # a list of messages for each consumer; the consumer itself as the key would be a reference cycle
             consumer.matches_key, matches = object(), matches or _everything
         if matches is None:
             return self.pending
@@ -1346,7 +1346,7 @@ class Queue(QueueBase):
             self.hooks = hooks_with_settled(hooks, self.dispatcher.on_settled)
 
     def set_pages(self, paged: PagedQueue | None) -> None:
-        """Set the messages of this queue in pages, None without any."""
+        """Set the object for the queue's messages in pages, None if the queue has none."""
         self.paged = paged
         self.dispatcher.set_block(PAGED, paged is not None)
 

@@ -466,10 +466,8 @@ def _cell(column: Column, row: Values) -> Text:
 
 
 def print_fields(record: Values, sections: Mapping[str, Iterable[Column]]) -> None:
-    """Print a record.
-
-    A terminal shows the fields by section, and fields without a section last. In a pipe each field is one line: its
-    name, a tab, its value.
+    """Print a record: on a terminal in sections, fields without a section last; in a pipe one line for each field, with
+    its name, a tab, and its value.
     """
     if not is_terminal():
         for name, value in record.items():

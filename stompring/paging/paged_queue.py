@@ -1220,7 +1220,7 @@ class TargetArea:
         return self.queue.dispatcher.active
 
     def cursor_of(self, ref: Reference) -> Cursor | None:
-        """Return the cursor for the address of a message, None if the queue has no message in its pages."""
+        """Return the cursor for the address of a message, None if the queue has no message in pages of that address."""
         return self._by_address.get(ref.message.address)
 
     # ---- target lists

@@ -544,7 +544,7 @@ def _unescaped_one(piece: bytes) -> bytes:
 
 
 def _first_ones(names: Any, bounds: Any) -> Any:
-    """Return the indices of the lines that have a name for the first time in their block, None if all lines do.
+    """Return the indices of the lines whose name has not occurred earlier in their block, None if these are all lines.
 
     ``bounds``: first line of each block, and end of the last block.
     """

@@ -95,7 +95,7 @@ class Times:
         if table in (None, "samples"):
             begins, _, fixed = records.structs(Kind.SAMPLE)
             parts.append((begins, milliseconds(fixed["time"])))
-        # one item for each row: the beginning of its record, and its time
+        # one item for each row: byte offset of its record, and its time (epoch ms)
         rows, times = (np.concatenate(each).astype(np.int64) for each in zip(*parts, strict=True))
         order = np.argsort(rows, kind="stable")
         rows, times = rows[order], np.maximum.accumulate(times[order])

@@ -88,8 +88,8 @@ class NatsUrl(NamedTuple):
     def parse(cls, url: str, monitor: str | None = None) -> NatsUrl:
         """Parse a URL. Raises `UnsafeLog` if it is invalid.
 
-        ``monitor``, here or in the URL: a port (of each server), addresses ``http://host:port`` with commas, or empty
-        for none.
+        ``monitor``, as an argument or in the URL: a port that all servers use, or addresses ``http://host:port``
+        separated by commas; empty: no monitoring.
         """
         try:
             text, mark, parameters = log_url(url).partition("?")

@@ -165,7 +165,7 @@ class _Emitter:
         self._globals["boolean"] = values.boolean if convert else values.plain_boolean
 
     def function(self, test: str) -> Callable[[Any], bool]:
-        """Compile the function that returns the test."""
+        """Compile the selector's test of a message, an expression, to a function."""
         constants = "".join(f", {word}" for word in self._constants)
         source = _FRAME.format(constants=constants, lines=_LINES if self._reads_lines else "", test=test)
         exec(compile(source, "<selector>", "exec"), self._globals)  # nosec B102

@@ -231,7 +231,7 @@ class ListenerStack:
                 yield name, identity
 
     def read(self) -> Contexts:
-        """Read all files again, for `use`. Raises `ConfigurationError`; the current certificates stay in use."""
+        """Read all certificate files again; `use` puts the result in force. Raises `ConfigurationError`."""
         return read_tls_contexts(self._configuration)
 
     def differing(self, contexts: Contexts) -> list[str]:

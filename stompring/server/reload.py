@@ -46,7 +46,7 @@ RESTART_REQUIRED = tuple(row.name for row in options_of(BrokerConfiguration) if 
 
 #: The elements of broker.xml, by the field of the configuration that each sets.
 ELEMENTS = {row.name: row.xml_name for row in options_of(BrokerConfiguration)}
-ELEMENTS["notified"] = "broker-plugins"  # by Artemis's plugin for notifications
+ELEMENTS["notified"] = "broker-plugins"  # Artemis has a plugin that sends notifications
 
 #: Fields of a configuration that are compared in parts, or that are not settings.
 COMPARED_SEPARATELY = frozenset(

@@ -182,7 +182,7 @@ def shown_url(text: str) -> str:
 
 
 def monitor_url(text: str) -> str:
-    """Check the URLs of monitoring ports, which commas separate, and return them. Raises `ValueError`."""
+    """Check and return comma-separated URLs of monitoring ports. Raises `ValueError`."""
     for part in text.split(","):
         match = _URL.fullmatch(part.strip())
         if match is None or match[1].lower() not in ("http", "https") or "@" in match[2]:

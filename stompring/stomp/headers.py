@@ -441,9 +441,9 @@ class HeadReader:
         self.last: Head | None = None
         self.recent = b""
         self.asking = b""
-        # head of a block that begins with ``asking``, without its receipt
+        # head of a block that begins with ``asking``, without the receipt header
         self._asking_head: Head | None = None
-        self._asking_end = b""  # bytes of that block after its receipt
+        self._asking_end = b""  # the bytes after the value of the receipt header in such a block
         self.body = 0
         self.max_body = max_body_length
         self._crlf = True  # whether CR LF is a line end
@@ -476,7 +476,7 @@ class HeadReader:
         return True
 
     def cut(self, data: bytes, start: int) -> CutHead | None:
-        """Return the head at ``start``, None if `Cut` does not split its block. Sets ``body`` to the body's offset."""
+        """Return the head of the block at ``start``, None if `Cut` cannot split the block. Sets ``body`` to its end."""
         cutter = self._cutter
         assert cutter is not None
         found = cutter(data, start)

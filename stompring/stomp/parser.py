@@ -133,7 +133,7 @@ class Parser:
     def feed(self, data: bytes) -> Frames:
         """Return the frames that ``data`` completes. Never raises `ProtocolError`: see ``error``.
 
-        Before `negotiated` it returns at most one frame, and none after CONNECT or STOMP: the rest stays in the buffer.
+        Before the call of `negotiated` it returns at most one frame. Bytes after CONNECT or STOMP stay in the buffer.
         """
         frames: Frames = []
         start = 0
@@ -299,7 +299,7 @@ class Parser:
         if held is _State.BODY:
             return self._resume_body(data, frames)
         if held is _State.UNREAD or (held is _State.HEAD and len(data) >= len(self.buffer)):
-            # The loop searches the block again from its start, but searches at most as many old bytes as new ones.
+            # The caller searches the whole block again; this is cheap, since most of its bytes are new.
             return b"".join((self._take_buffer(), data)), 0
         if held is _State.HEAD:
             self.buffer += data

@@ -109,9 +109,9 @@ class MessageReferences:
     def __init__(self, refs: list[Reference], logged: dict[Reference, int] | None = None) -> None:
         self.refs = refs
         self.left = len(refs)
-        self.changes: list[StateChange] = []  # state changes before the message was written
-        #: If a record of the message exists, but lacks newer ``refs``: number of logged deliveries of each reference
-        #: that the record has. Else None.
+        self.changes: list[StateChange] = []  # state changes logged before the record of the message
+        #: Number of logged deliveries of each reference in the message's record, if newer references are missing from
+        #: that record; else None.
         self.logged = logged
 
 

@@ -827,7 +827,7 @@ class Cursor:
             self.enlist(page_state)
 
     def enlist(self, page_state: QueuePageState) -> None:
-        """Add the state of the last page, in which the queue gets its first message."""
+        """Add a state for the last page, when this queue gets its first message in that page."""
         self._order.append(page_state)
         self._numbers.append(page_state.page.number)
         self.pages.queue_entered(page_state.page)

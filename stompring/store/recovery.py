@@ -116,7 +116,7 @@ class Batch:
 
 
 class MessageLoader:
-    """Restores messages in the order of their numbers, in which they were sent.
+    """Restores messages in the order of their numbers, which is the order in which they were sent.
 
     Messages without events, in queues that need no message object, are restored as runs with only their numbers and
     sizes.

@@ -154,7 +154,7 @@ class WriteBatch:
 
 
 def _write_zeros(files: Files, write: Write, descriptor: int) -> None:
-    """Write zeros after a write. Zeros are optional: after an error this file gets no more zeros."""
+    """Fill the file with zeros behind a write. They only make later writes faster: an error ends them for this file."""
     stream, end = write.stream, write.at + write.size
     stop = min(end + max(PREFILL_BLOCK, min(end, MAX_PREFILL)), stream.prefill_until)
     stop = -(-stop // PREFILL_BLOCK) * PREFILL_BLOCK

@@ -690,8 +690,8 @@ class _Times(NamedTuple):
 
 
 def _times(selected: Lake, begin: int | None, sent: tuple[int, int] | None) -> _Times | None:
-    """Return the times of the period that begins at ``begin``, None if the lake has no data in the period. ``sent``:
-    times of the first and the last message in the period."""
+    """Return begin, end and samples of the period since ``begin``, None if the lake has no data in it. The period
+    includes ``sent``, the times of the first and the last message."""
     samples = numpy_columns(selected.samples.select("broker", "time").distinct().orderBy("time"))
     first = int(samples["time"][0]) if len(samples["time"]) else 0
     inside = samples["time"] >= (begin or first)
