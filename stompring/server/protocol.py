@@ -231,7 +231,7 @@ class ProxyConnection(ProtocolWrapper):
     _begun = False
 
     def __init__(self, factory: ProxyFactory) -> None:
-        super().__init__(factory, Protocol())  # a placeholder until the header is complete
+        super().__init__(factory, Protocol())  # replaced by the protocol of the acceptor after the header
 
     def makeConnection(self, transport: Any) -> None:
         directlyProvides(self, providedBy(transport))
