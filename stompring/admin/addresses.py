@@ -128,12 +128,12 @@ def address_of(call: Call) -> Address:
 
 
 def settings_shown(settings: AddressSettings) -> JsonObject:
-    """Address-settings with their names of broker.xml in camelCase."""
+    """Return address-settings as JSON; the keys are the names of broker.xml in camelCase."""
     return {camel_case(name): hidden(value) for name, value in asdict(settings).items()}
 
 
 def setting_shown(value: Any) -> Any:
-    """A value of a setting as JSON, without secrets. Policies are names."""
+    """Return a value of a setting as JSON, without secrets. A policy is shown by its name."""
     if isinstance(value, tuple):
         return [one.name if isinstance(one, PolicyUse) else hidden(one) for one in value]
     return hidden(value)
@@ -286,7 +286,9 @@ def transformer(divert: Divert) -> JsonObject | None:
 
 
 def defined_in(line: Callable[[Any], int | None], durable: Callable[[Any], bool]) -> Field[Any]:
-    """The field with the place where an element is defined, from its line and whether the broker has a store."""
+    """Return the field that shows where an element is defined. ``line``: its line; ``durable``: whether the broker has
+    a store.
+    """
     return keyword(
         (FILE, RUN_TIME, MEMORY),
         "Where it is defined. memory: at run time, without a store; a restart loses it.",
@@ -294,7 +296,7 @@ def defined_in(line: Callable[[Any], int | None], durable: Callable[[Any], bool]
     )
 
 
-#: An element that was changed at run time on a broker without a store.
+#: Value of this field for an element that was changed at run time on a broker without a store.
 MEMORY = "memory"
 
 DEFINED_IN = defined_in(lambda each: each.configuration.line, lambda each: each.broker.storage.values.durable)
@@ -354,7 +356,7 @@ BRIDGE_FIELDS: Fields[Bridge] = {
 
 
 def _changed(call: Call, change: Callable[[Bridge], object]) -> Json:
-    """The bridge in the path after a change. Raises `NotFound`."""
+    """Apply a change to the bridge that the path names, and return the bridge as JSON. Raises `NotFound`."""
     bridge = named(call, call.context.bridges.by_name, "Bridge")
     change(bridge)
     return view(bridge, BRIDGE_FIELDS)

@@ -58,7 +58,7 @@ Steps = Generator[Any, None, Any]
 
 
 class Problem(Refused):
-    """A rejection with headers and with more members of the problem document."""
+    """A rejection that adds headers, and members of the problem document, to the answer."""
 
     def __init__(self, status: int, reason: str, headers: Mapping[str, str] = {}, **members: object) -> None:
         super().__init__(reason, status)
@@ -107,7 +107,7 @@ def synced(context: AdminContext) -> Deferred[str | None]:
 
 
 def named(call: Call, things: Mapping[str, Thing], kind: str, part: str = "name") -> Thing:
-    """The thing of a kind that the path names. Raises `NotFound`."""
+    """The object that the path names. ``kind`` is for the error. Raises `NotFound`."""
     name = call.names[part]
     if name not in things:
         raise NotFound(f"{kind} {name} does not exist")
@@ -138,7 +138,7 @@ def problem_answer(refused: Refused, instance: str) -> Answer:
 
 
 class Query:
-    """The parameters of a query. Duplicates are rejected, except of names that end in ``[]``."""
+    """The parameters of a query. A repeated name is rejected unless it ends in ``[]``."""
 
     def __init__(self, text: str) -> None:
         try:
@@ -179,14 +179,14 @@ class Query:
         return text
 
     def flag(self, name: str) -> bool:
-        """A parameter with ``true`` or ``false``, the default. Raises 400."""
+        """A parameter that is ``true`` or ``false``; a missing one is ``false``. Raises 400."""
         text = self.text(name)
         if text not in (None, "true", "false"):
             raise Problem(400, f"{name} must be true or false, not {text!r}", parameter=name)
         return text == "true"
 
 
-#: Maximum length of a body in bytes. Bodies are a few attributes; the longest is a selector of 8 KiB.
+#: Maximum length of a body in bytes. A body contains a few attributes; the longest is a selector of 8 KiB.
 BODY_LIMIT = 1024 * 1024
 
 #: Bytes of a body that are read and discarded, so that the client receives the 413; then the connection is closed.
@@ -311,14 +311,14 @@ Word = TypeVar("Word", bound=StrEnum)
 
 
 def choice(kind: type[Word], name: str, value: Any) -> Word:
-    """Check that a value is a word of ``kind``, in capitals."""
+    """Check that a value is a member of the enum ``kind``, in capitals."""
     if value not in list(kind):
         raise invalid(name, f"must be {' or '.join(kind)}, not {_shown(value)}")
     return kind(value)
 
 
 def choices(kind: type[Word], name: str, value: Any) -> frozenset[Word]:
-    """Check that a value is a list of one or more words of ``kind``."""
+    """Check that a value is a list of one or more members of the enum ``kind``."""
     if not isinstance(value, list) or not value:
         raise invalid(name, f"must be a list of {' or '.join(kind)}, not {_shown(value)}")
     return frozenset(choice(kind, name, item) for item in value)
@@ -417,8 +417,8 @@ def created_response(description: str, schema: Component) -> Response:
 class Route:
     """One method of one path, with its description in the OpenAPI document.
 
-    ``{name}`` in the path stands for any text. `openapi` adds the common errors: 400, 401, 403, 404 of a path with a
-    name, 413 and 415 of a body, 429, 503 of a change that is not synced.
+    ``{name}`` in the path stands for any text. `openapi` adds the common errors: 400, 401 and 403; 404 if the path has
+    a name; 413 and 415 if the route takes a body; 429; 503 if a change is not synced.
     """
 
     method: str
@@ -632,8 +632,9 @@ def page_answer(items: list[bytes], count: int, page: int, size: int) -> Answer:
 def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched: str) -> Steps:
     """A page of things, in the order given.
 
-    ``search`` selects the things whose field ``searched`` contains a text, in any case; a parameter named as a field
-    selects the things with that value. ``sort`` is a field, with ``-`` before it for descending order. Raises 400.
+    ``search`` selects the things whose field ``searched`` contains a text (upper or lower case); a parameter with the
+    name of a field selects the things with this value of the field. ``sort`` is a field, with ``-`` before it for
+    descending order. Raises 400.
     """
     page, size = paging(query)
     keep, order = _filter(query, fields, searched), _order(query, fields)
@@ -712,7 +713,7 @@ def _filter(query: Query, fields: Fields[Thing], searched: str) -> Callable[[Thi
 
 
 def _has(value: object, want: str) -> bool:
-    """Whether the JSON of a value, without quotes, is ``want``; for a list whether an item is."""
+    """Whether the JSON of a value, without quotes, is ``want``. For a list: whether this holds for an item."""
     if isinstance(value, str):
         return value == want
     if isinstance(value, list):
@@ -777,9 +778,10 @@ def check_fetch_site(site: str | None) -> None:
 
 
 def check_host(host: str | None, listens_on: str) -> None:
-    """Reject requests to a listener on a loopback address by another name than this machine's (403).
+    """Reject a request (403) if the listener has a loopback address and ``Host`` does not name this machine.
 
-    A site whose name resolves to 127.0.0.1 (DNS rebinding) has the same origin; its name in ``Host`` identifies it.
+    A site can let its own name resolve to 127.0.0.1 (DNS rebinding). Its pages then have the origin of the listener,
+    but ``Host`` contains the name of the site.
     """
     if host and is_loopback(listens_on) and not is_local(host_name(host)):
         raise Problem(
@@ -859,7 +861,7 @@ class PermissionRule(NamedTuple):
 
 
 def permission_rule(text: str) -> Callable[[Requirements], PermissionRule]:
-    """Make a rule of a function that yields the permissions that a request requires."""
+    """Turn a function that yields the required permissions of a request into a rule."""
     return lambda required: PermissionRule(text, required)
 
 
@@ -869,7 +871,7 @@ def _rule(
     *permissions: PermissionType,
     more: str = "",
 ) -> PermissionRule:
-    """The rule of permissions on one address; ``more`` describes the permissions that are checked later."""
+    """Return the rule that requires permissions on one address. ``more``: text about permissions checked later."""
 
     def required(call: Call) -> RequiredPermissions:
         address, queue = target(call)
@@ -880,7 +882,7 @@ def _rule(
 
 
 def _unless_own(rule: PermissionRule) -> PermissionRule:
-    """The rule, but without permissions for a task that the user has started."""
+    """Return a rule that requires nothing for a task of the same user, and what ``rule`` requires for another task."""
 
     @permission_rule(f"{rule.text}; none for the user's own tasks")
     def required(call: Call) -> RequiredPermissions:
@@ -908,7 +910,7 @@ def manages(authorizer: Authorizer) -> bool:
 
 
 def permission_check(call: Call) -> PermissionCheck:
-    """The check of further permissions: on objects that a request creates, and on the addresses that it sends to."""
+    """Return the check of further permissions: those on created objects, and on the addresses of sent messages."""
     return allow_all if manages(call.authorizer) else call.authorizer.check
 
 

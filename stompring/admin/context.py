@@ -200,7 +200,7 @@ class TaskList:
         return found
 
     def new(self, operation: str, queue: str, user: str | None) -> ManagementTask:
-        """Create a task, for `start`. Raises `Refused` if too many tasks run."""
+        """Create a task; `start` runs its work. Raises `Refused` if too many tasks run."""
         running = sum(task.state is TaskState.RUNNING for task in self._tasks.values())
         if running >= RUNNING_TASKS:
             raise Refused(f"{running} tasks are running, and that is the limit: wait for one or cancel it")
@@ -290,7 +290,7 @@ class Logins(Protocol):
 
     @property
     def fault(self) -> str | None:
-        """The reason why the last login could not be checked by a directory; None if each one answers."""
+        """The reason why a directory could not check the last login; None if every directory answers."""
 
     def log_in(self, credentials: Credentials) -> Deferred[Login]:
         """Log in with these credentials. Fails with `Refused`, whose status is that of the answer."""
@@ -397,7 +397,7 @@ class AdminContext:
     bridges: Bridges
     run_time: RunTimeChanges
     ports: list[IListeningPort]  # the open listeners
-    #: acceptor, configured host and bound port of each listener of the start
+    #: acceptor, configured host and bound port of each listener that the broker opened at its start
     listening: list[tuple[str, str, int]]
     acceptors: Mapping[str, StompAcceptor | HttpAcceptor]  # acceptors of the start, by name
     listener_stack: Listeners
@@ -407,7 +407,7 @@ class AdminContext:
     security: Security | None  # None without security
     management: ManagementCounters
     reload: Callable[[], Reload]  # reloads the configuration file
-    preview_reload: Callable[[], Reload]  # the result of a reload now, without changes
+    preview_reload: Callable[[], Reload]  # the result that a reload would have; changes nothing
 
     @property
     def replication_fault(self) -> str | None:

@@ -133,7 +133,8 @@ POLICY = (
 #: A host name or an IPv4 address that is valid in a Content-Security-Policy.
 POLICY_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
-#: Header value of the console's requests: after a failed login the browser must not open its own dialog.
+#: Value of the header X-Requested-With in requests of the console. The answer 401 then has `CHALLENGE`, so that the
+#: browser does not open its own login dialog.
 REQUESTED_WITH = "stompring-console"
 
 #: The challenge of a 401 to the console: no browser has a dialog for this scheme.
@@ -252,9 +253,9 @@ def matches(if_none_match: str | None, tag: str) -> bool:
 
 
 def web_sockets(context: AdminContext, host: str | None) -> Iterator[str]:
-    """The WebSocket listeners as sources of a Content-Security-Policy, by the name in the Host header.
+    """Yield the WebSocket listeners as sources of a Content-Security-Policy. ``host``: the request's Host header.
 
-    The grammar of sources has no IPv6 addresses: such a source allows any host with the port.
+    A source cannot contain an IPv6 address: if ``host`` is one, the source allows any host with the port.
     """
     name = host_name(host or "")
     if not POLICY_HOST.fullmatch(name):
@@ -276,11 +277,11 @@ MAX_CONNECTIONS = 250
 MAX_CONNECTIONS_PER_HOST = MAX_CONNECTIONS // 2
 
 #: Maximum number of connections above these limits, which may only request `HEALTH_PATHS`: clients that occupy the
-#: listener must not make health checks fail. A health check sends its request at once; one connection more closes the
-#: oldest of them.
+#: listener must not make health checks fail. A health check sends its request immediately; if one connection more
+#: arrives, the listener closes the oldest of them.
 HEALTH_CONNECTIONS = 16
 
-#: Maximum duration of such a connection in seconds: enough for a TLS handshake over a slow line.
+#: Maximum duration in seconds of a connection above the limits: enough for a TLS handshake over a slow line.
 HEALTH_TIME = 5.0
 
 #: The paths that connections above the limits may request.
@@ -310,7 +311,7 @@ class AdminChannel(HTTPChannel):
     # set by `HttpConnectionLimit.opened`
     connection_limit: HttpConnectionLimit
     network: str
-    exceeded: LimitReached | None  # the limit that this connection exceeds; it may request health only
+    exceeded: LimitReached | None  # the exceeded limit: only `HEALTH_PATHS` may be requested
     _request_timer: IDelayedCall | None = None
     _answer_timer: IDelayedCall | None = None
     _abort_timer: IDelayedCall | None = None
@@ -340,7 +341,7 @@ class AdminChannel(HTTPChannel):
         return self.exceeded is None and bool(super().checkPersistence(request, version))  # type: ignore[no-untyped-call]
 
     def reject(self) -> None:
-        """Answer 503 and close a connection above the limits that has not requested health in time."""
+        """Answer 503 and close a connection above the limits, unless it requested health in time."""
         if self._closing or self.exceeded is None:
             return
         cancel(self._request_timer)
@@ -359,7 +360,9 @@ class AdminChannel(HTTPChannel):
         super().dataReceived(data)  # type: ignore[no-untyped-call]
 
     def rawDataReceived(self, data: bytes) -> None:
-        """Also pause at `_optimisticEagerReadSize` bytes while an answer waits for the transport; Twisted does not."""
+        """Also pause reading at `_optimisticEagerReadSize` bytes while an answer waits for the transport; Twisted does
+        not.
+        """
         if self._closing:
             return
         super().rawDataReceived(data)
@@ -607,7 +610,7 @@ class RequestHandler(Responder):
         self._unsynced: Answer | None = None  # the answer to a change that is not synced yet
 
     def handle(self) -> None:
-        """Answer at once, or after the check of the login."""
+        """Answer the request now, or after the check of the login."""
         try:
             here = self._request.getHost()
             bound = getattr(here, "port", None)
@@ -708,7 +711,7 @@ class RequestHandler(Responder):
     # ---- a change is synced before it is answered
 
     def _write_when_synced(self, answer: Answer) -> None:
-        """Write the answer of a route. As a RECEIPT, the answer to a change waits until the change is synced.
+        """Write the answer of a route. The answer to a change waits, like a RECEIPT, until the change is synced.
 
         An error waits too: its cause may be an unsynced change of another request.
         """

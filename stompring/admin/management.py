@@ -222,7 +222,7 @@ FIELDS: Mapping[str, Fields[Any]] = {
     "acceptor": {},
 }
 
-#: Attributes with another name in the HTTP API, or in another form.
+#: Attributes whose name or form differs from that in the HTTP API.
 ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
     "broker": {
         "Started": lambda t: True,
@@ -425,7 +425,7 @@ def _transformer(headers: JsonObject | None) -> JsonObject:
 
 # ---- operations that call one route
 
-#: The members of a call for the value of a parameter.
+#: Converts the value of a parameter to members of `Target.call`.
 Members = Callable[[Any], JsonObject]
 
 
@@ -437,7 +437,8 @@ def _filter(name: str) -> Members:
     return lambda value: {name: value} if value else {}
 
 
-#: The parameters of operations that call one route: the letter of `Operation`, and the members of `Target.call`.
+#: Parameters of operations that call one route, each with the letter of its type (see `Operation`) and the conversion
+#: of its value.
 PARAMETERS: Mapping[str, tuple[str, Members]] = {
     **{name: ("n", _member(name)) for name in ("name", "address", "password", "connectionID", "queue")},
     **{name: ("s", _member(name)) for name in ("routingType", "user")},
@@ -481,10 +482,10 @@ def forward(
     secret: tuple[int, ...] = (),
     **fixed: object,
 ) -> None:
-    """Register an operation that calls a route, whose answer ``result`` converts.
+    """Register an operation that calls a route. ``result`` converts the answer of the route.
 
-    A signature has the names of `PARAMETERS`; ``fixed`` are further members of `Target.call`. With ``every`` the
-    argument of ``result`` is all items of a list.
+    Each signature lists names of `PARAMETERS`; ``fixed`` are further members of `Target.call`. If ``every`` is set, the
+    route is a list, and ``result`` gets the items of all its pages.
     """
     for signature in signatures or ("",):
         parameters = [PARAMETERS[each] for each in signature.split()]
@@ -493,7 +494,7 @@ def forward(
             given: JsonObject = dict(fixed)
             for (_, members), value in zip(parameters, values, strict=True):
                 given |= members(value)
-            if "queue" in given:  # must exist: a move creates no queue
+            if "queue" in given:  # the queue must exist: a move creates none
                 given["address"] = target.directory.queue(given["queue"]).address.name
             if not given.pop("createAddress", True):
                 target.directory.address(given["address"])  # raises `NotFound`
@@ -720,7 +721,7 @@ on_queue(
 
 
 def _count(state: str, all_of: str, target: Target, text_filter: str | None = None) -> Steps:
-    """Number of messages in a state that match a filter; without a filter the attribute ``all_of`` of the queue."""
+    """Number of messages in a state that match a filter; without one, the value of the queue's attribute ``all_of``."""
     if not text_filter:
         return getattr(target.queue, all_of)
     page = yield from target.call("listMessages", filter=text_filter, state=state, size=1, bodyLimit=0)
@@ -909,7 +910,7 @@ GRANTS = (
 
 @operation("broker", "addSecuritySettings", *("n" + "s" * number for number in (7, 8, 10)))
 def add_security_settings(target: Target, match: str, *roles: str | None) -> Steps:
-    """Replace a security-setting: roles with commas for each permission."""
+    """Replace a security-setting. ``roles`` of each permission are separated by commas."""
     granted = {kind: _words(text) or None for kind, text in zip(GRANTS, roles, strict=False)}
     former = dict.fromkeys(map(str, PermissionType))
     yield from target.call("changeSecuritySetting", name=match, permissions={**former, **granted})
@@ -1024,8 +1025,9 @@ def _column(name: str) -> Callable[[Items], list[str]]:
 
 
 def _objects(more: Callable[[JsonObject], JsonObject], **names: str) -> Callable[[Items], str]:
-    """Return a function that encodes items as JSON objects. ``names`` has the field of the HTTP API of each member;
-    ``more`` returns the other members of an item."""
+    """Return a function that encodes items as a JSON array of objects. ``names`` maps each member of an object to a
+    field of the item; ``more`` returns additional members.
+    """
     return lambda items: as_json(
         [{**{name: item[field] for name, field in names.items()}, **more(item)} for item in items]
     )
@@ -1145,7 +1147,7 @@ class ManagementRequests:
     # ---- the requests of a connection, in order
 
     def handle(self, request: ManagementRequest) -> None:
-        """Start a request at once if the time slice allows it, or queue it. Raises `LimitReached`."""
+        """Start a request now if the time slice allows this, or queue it. Raises `LimitReached`."""
         lane = self._lanes.get(request.connection)
         if lane is not None:
             if len(lane) >= MAX_WAITING:
@@ -1235,7 +1237,7 @@ class ManagementRequests:
         replies = self._replies[connection]
         while replies and replies[0].ready:
             self._send(replies.popleft())
-        if not self._replies.get(connection, True):  # `done` may start requests with a new queue
+        if not self._replies.get(connection, True):  # `done` may have begun a new list of replies
             del self._replies[connection]
 
     def _send(self, exchange: Exchange) -> None:

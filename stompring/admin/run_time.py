@@ -84,7 +84,7 @@ def texts(name: str, value: Any) -> list[str]:
 
 
 def members_of(kind: type, **renamed: str) -> dict[str, Member]:
-    """The fields of a body for the rows of an element, by name; ``renamed``: other names by row."""
+    """The fields of a body for the rows of an element, by name; ``renamed``: names other than ``json_name``."""
     fields = {
         renamed.get(row.name, row.json_name): Member(row.xml_name, plain, {"description": row.meaning})
         for row in options_of(kind)
@@ -133,7 +133,7 @@ SETTINGS = {row.json_name: row.xml_name for row in options_of(AddressSettings)}
 
 
 def values_of(body: JsonObject, members: Mapping[str, Member]) -> JsonObject:
-    """The values of a body as those of an element; None for a null. Raises 400."""
+    """Convert a body to the values of an element in broker.xml; null becomes None. Raises 400."""
     return {
         each.element: None if body[name] is None else literal(each.convert(name, body[name]), each.element)
         for name, each in members.items()
@@ -150,7 +150,9 @@ def object_in(body: JsonObject, name: str) -> JsonObject:
 
 
 def body_of(members: Mapping[str, Member], name: str, *required: str) -> Body:
-    """A body with these fields; with ``required`` ones a new element, which has a name too."""
+    """Describe a body with these fields. If some are ``required``, the body creates an element and also contains its
+    name.
+    """
     fields = {key: each.schema for key, each in members.items()}
     if required:
         fields = {"name": string("Name of the element."), **fields}
@@ -159,7 +161,7 @@ def body_of(members: Mapping[str, Member], name: str, *required: str) -> Body:
 
 
 def put(call: Call, kind: str, name: str, element: Mapping[str, Any] | None) -> None:
-    """Change an element. Raises 400 with the texts that the reader of broker.xml has for its faults.
+    """Change an element. Raises 400 with the error texts of the reader of broker.xml.
 
     Raises `Refused` if the user of the request would lose the permission manage.
     """

@@ -89,7 +89,7 @@ class Origin(NamedTuple):
 
 DEFAULT = Origin(Source.DEFAULT)
 
-#: Options of a queue that are attributes of a running one.
+#: Options of a queue that are also attributes of a running queue.
 QUEUE_OPTIONS = [
     row
     for row in options_of(QueueConfiguration)
@@ -256,7 +256,7 @@ def uses_of(plugin: PluginConfiguration, settings: tuple[AddressSettingEntry, ..
 
 
 def hooks_of(context: AdminContext, name: str, kind: type[AddressPolicy] | None) -> Iterator[JsonObject]:
-    """The hooks that a policy overrides, and others with recorded calls, as ``timer``."""
+    """The hooks that a policy overrides, and its other functions with recorded calls, such as ``timer``."""
     recorded = context.policies.recorded
     overridden = [
         hook for hook in HOOKS if kind is not None and getattr(kind, hook) is not getattr(AddressPolicy, hook)

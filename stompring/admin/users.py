@@ -125,7 +125,7 @@ def edit(call: Call, change: Callable[[UserFiles], None]) -> Steps:
 
 
 def read_security(call: Call) -> Generator[Any, None, Security]:
-    """The security of the broker with its files as they are now. Raises `Refused` if it is disabled."""
+    """Read the changed files of users and roles, and return the security. Raises `Refused` if it is disabled."""
     security = security_of(call)
     yield from awaited(security.read_changes())
     return security
@@ -214,7 +214,7 @@ def decisions(
 
 
 class Grant(NamedTuple):
-    """The roles with one permission by one security-setting."""
+    """The roles to which one security-setting grants one permission."""
 
     match: str
     permission: PermissionType | None  # None: the entry grants nothing, so that every operation is denied

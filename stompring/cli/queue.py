@@ -229,8 +229,8 @@ def attribute_options(*kinds: str) -> Any:
 
 
 def row_options(rows: Sequence[Option], flags: Mapping[str, str] = {}) -> Any:
-    """Options for settings; ``flags``: their names other than those of the settings. The value is the object for the
-    API; an empty text unsets a setting.
+    """Options of a command for settings of a queue or a bridge. ``flags``: option names that differ from the names of
+    the settings. The command gets the settings as an object for the API; an empty text unsets a setting.
     """
 
     def attributes(**given: Any) -> JsonObject:

@@ -46,7 +46,7 @@ RESTART_REQUIRED = tuple(row.name for row in options_of(BrokerConfiguration) if 
 
 #: The elements of broker.xml, by the field of the configuration that each sets.
 ELEMENTS = {row.name: row.xml_name for row in options_of(BrokerConfiguration)}
-ELEMENTS["notified"] = "broker-plugins"  # Artemis has a plugin that sends notifications
+ELEMENTS["notified"] = "broker-plugins"  # a plugin of Artemis that enables notifications sets this field
 
 #: Fields of a configuration that are compared in parts, or that are not settings.
 COMPARED_SEPARATELY = frozenset(
@@ -263,7 +263,7 @@ def apply(
     outcome = _outcome(started, old, new)
     for warning in new.warnings:
         log.warning("%s", warning)
-    ignored = describe_ignored(new.ignored)  # None: each ignored setting has a warning of its own
+    ignored = describe_ignored(new.ignored)  # None if each ignored setting has a warning of its own
     if ignored is not None and (starting or new.ignored != old.ignored):
         log.info("%s", ignored)
     broker.configuration = new
@@ -333,7 +333,7 @@ def _changed_diverts(
 ) -> tuple[list[DivertConfiguration], list[str]]:
     """Return the diverts of ``new`` that differ from the live ones, and the names of those to delete."""
     if new.diverts and new.diverts is broker.configuration.diverts:
-        return [], []  # there may be many
+        return [], []  # unchanged: do not compare the diverts, there may be many
     live = {name: one.configuration for name, one in broker.diverts.by_name.items()}
     names = {divert.name for divert in new.diverts}
     return [one for one in new.diverts if live.get(one.name) != one], [

@@ -124,10 +124,10 @@ class RunTimeChanges:
                 for each in faulty:
                     log.error("%s does not apply: %s", each.place, "; ".join(fault.lines()))
                 left = [each for each in left if each not in faulty]
-        for each in left:  # the caller binds all addresses
+        for each in left:  # remove without binding: the caller binds all addresses
             if each.kind == "divert" and each.element is None and each.name in self._broker.diverts.by_name:
                 self._broker.diverts.remove(each.name)
-        for divert in found.diverts:  # before the start logs changes: there may be many
+        for divert in found.diverts:  # later the start would log each of them: there may be many
             self._broker.diverts.put(divert)
         return found
 

@@ -531,7 +531,7 @@ class BrokerRun:
         self.reactor.callWhenRunning(self._listen)
 
     def wait_for_lock(self) -> None:
-        """Start at once, or when the data directory is free. Raises `StoreError`, `ConfigurationError`."""
+        """Start now, or when the data directory is free. Raises `StoreError`, `ConfigurationError`."""
         standby = LockStandby(
             self.configuration,
             self.data,
@@ -547,7 +547,7 @@ class BrokerRun:
             self._wait_as(standby)
 
     def begin(self, lock: DataLock | None = None) -> None:
-        """Start at once, or when this broker is active in its replicated log.
+        """Start now, or when this broker is active in its replicated log.
 
         Raises `StoreError`, `ConfigurationError`.
         """

@@ -257,7 +257,9 @@ class Inclusion:
         self._folder = Path(file).parent.resolve()
 
     def resolve(self, root: etree._Element, file: Path, above: tuple[Path, ...]) -> None:
-        """Resolve the includes below ``root``, the root element of ``file``. ``above``: real paths down to ``file``."""
+        """Resolve the includes below ``root``, the root element of ``file``. ``above``: the real paths of the including
+        files and of ``file``.
+        """
         for element in list(root.iter(f"{{{_XINCLUDE}}}*")):
             name, parent = etree.QName(element).localname, element.getparent()
             line = _line(element) if len(above) == 1 else Line(_line(element), str(file))
@@ -658,12 +660,12 @@ class _CoreReader:
         return first is None
 
     def _matches(self, section: str) -> Iterator[tuple[str, Node]]:
-        """The elements of a section with the pattern of addresses that each is for."""
+        """Yield the elements of a section, each with its pattern of addresses."""
         for match, node in named(self._core.within(section), "match"):
             yield with_delimiter(match, self._markers, self._wildcard), node
 
     def _half_wildcards(self, address: str) -> Iterator[str]:
-        """A fault for each word of an address that contains a wildcard and other characters."""
+        """Yield a fault for each word of an address that contains a wildcard and other characters."""
         one, many = self._wildcard.single_word, self._wildcard.any_words
         for word in Pattern(address, self._wildcard).half_wildcards():
             yield f"'{one}' and '{many}' are wildcards only as whole words, not in '{word}'"
@@ -1010,8 +1012,8 @@ class _CoreReader:
     def _security_files(self, secure: bool) -> tuple[str, ...]:
         """Set the files of users, roles and certificates, and return warnings.
 
-        Without ``users-file`` and ``login-modules``, and without a file of its default name, the users are those of
-        Artemis (`find_logins`).
+        If ``users-file`` and ``login-modules`` are not set, and the default users file does not exist, the users are
+        those of Artemis (`find_logins`).
         """
         modules = self._plain["login_modules"] = tuple(self._login_modules())
         given = {name for name in SECURITY_FILES if self._plain.get(name)}

@@ -166,7 +166,7 @@ class CommonTls:
     trust_store_path: str | None = None  # the CAs of the other side
     trust_store_password: str | None = field(default=None, repr=False)  # password of a Java keystore
     enabled_protocols: tuple[str, ...] = ()  # versions in TLS_VERSIONS; () for all of them
-    enabled_cipher_suites: tuple[str, ...] = ()  # names of OpenSSL or of IANA; () for ours
+    enabled_cipher_suites: tuple[str, ...] = ()  # OpenSSL or IANA names; () for the defaults
 
 
 @frozen
@@ -480,7 +480,7 @@ class Guest:
 class LoginFlag(StrEnum):
     """The weight of a login module in the login: the control flags of JAAS."""
 
-    REQUIRED = "REQUIRED"  # must succeed; the modules after it run in any case
+    REQUIRED = "REQUIRED"  # must succeed; if it fails, the next modules still run
     REQUISITE = "REQUISITE"  # must succeed; a failure ends the login
     SUFFICIENT = "SUFFICIENT"  # a success ends the login, unless a required module has failed
     OPTIONAL = "OPTIONAL"  # counts only if no module is required or requisite

@@ -57,7 +57,7 @@ class RunTimeElement(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The place of faults in the element, in place of a file."""
+        """The text that names this element as the place of a fault; other faults name a file."""
         return f"{RUN_TIME}: {self.kind} {self.name}"
 
 
@@ -182,7 +182,9 @@ def _text(value: object) -> str:
 
 
 def literal(values: Any, key: str = "") -> Any:
-    """JSON of a user as values of an element: null members are left out, and ``${`` is not a reference."""
+    """Convert JSON from a user to values of an element: remove null members, and escape ``${``, which is not a
+    reference here.
+    """
     if isinstance(values, Mapping):
         return {name: literal(value, name) for name, value in values.items() if value is not None}
     if isinstance(values, list):
@@ -276,7 +278,7 @@ _CONTEXT = ("wildcard-addresses", "literal-match-markers", "persistence-enabled"
 def read_section(
     configuration: BrokerConfiguration, kind: str, elements: Iterable[RunTimeElement], *, alone: bool = False
 ) -> BrokerConfiguration:
-    """Read the section of a kind with the elements; ``alone``: without those of broker.xml.
+    """Read the section of a kind with the elements; ``alone``: ignore the elements of broker.xml.
 
     Raises `ConfigurationError`.
     """
