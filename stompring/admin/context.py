@@ -157,7 +157,7 @@ class ManagementTask:
     total: int | None = None
     error: str | None = None
     cancelled: bool = False
-    finished: Deferred[None] = field(default_factory=Deferred)  # fires at the end
+    finished: Deferred[None] = field(default_factory=Deferred)  # fires when the task ends
 
     def fail(self, reason: str) -> None:
         """Count a failed message; ``error`` keeps the first reason."""

@@ -474,7 +474,8 @@ class AdminChannel(HTTPChannel):
         if self._holds and self.connection_limit.unfinished is not None:
             self.connection_limit.unfinished.forget(self)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
-        self._transferDecoder = None  # the decoder of an incomplete body refers to this channel
+        # breaks a cycle: the decoder of an incomplete body refers to this channel
+        self._transferDecoder = None
 
     def _count_rejection(self, limit: str, text: str) -> None:
         self.connection_limit.refuse(limit, f"HTTP client {self.network}", text)

@@ -297,7 +297,9 @@ by_due_time = attrgetter("due", "sequence")
 
 
 class DueMessage(NamedTuple):
-    """A scheduled message. ``reference`` is None if it is only on disk: the list reads such a message to show it."""
+    """A scheduled message. ``reference`` is None if the message is only on disk: the list must read the message to show
+    it.
+    """
 
     due: int
     sequence: int

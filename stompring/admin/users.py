@@ -164,7 +164,7 @@ def decisions(
     """The permissions of a user on an address or a queue as JSON, each with its reason."""
     rules = security.authority.permissions
     manages = rules.allows(roles, MANAGE, MANAGEMENT)
-    # a caller without view on the broker must not learn the roles of others
+    # a caller without view on the broker must not learn the roles of other users
     sees_all = any(call.authorizer.allows(permission, MANAGEMENT) for permission in (MANAGE, VIEW))
     for permission in PermissionType:
         decision = rules.decide(roles, permission, address, queue)

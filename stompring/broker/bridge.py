@@ -523,7 +523,7 @@ class Bridge:
         self.bytes_forwarded = 0
         self.messages_discarded = 0  # dropped by the transformer
         self.errors = 0  # ERROR frames of the remote broker
-        self.connections = 0  # number of connections that have worked
+        self.connections = 0  # number of successful connections
         self._stopping = 0  # number of workers that are stopping
         self._start_again = False
         self.broker = broker

@@ -202,7 +202,7 @@ class Background:
         return key in self._lines
 
     def run(self, job: Job, key: object = None) -> None:
-        """Run ``job``: a first part at once, the rest in later time slices. Raises the exceptions of the first part."""
+        """Run ``job``: the first part now, the rest in later time slices. Raises the exceptions of the first part."""
         if key is None:
             key = job
         line = self._lines.get(key)
@@ -286,7 +286,7 @@ class Background:
     def _go_on(self, key: object) -> None:
         try:
             self._step(key)
-        except Exception:  # the other jobs continue
+        except Exception:  # a fault in one job must not stop the others
             log.exception("background job failed")
 
 

@@ -82,7 +82,7 @@ class SubscriptionMemory:
     bytes: int = 0
 
     def check(self, size: int) -> None:
-        """Check that a subscription of ``size`` bytes fits. Raises `LimitReached`."""
+        """Check that another subscription of ``size`` bytes stays within the limit. Raises `LimitReached`."""
         if 0 <= self.limit < self.bytes + size:
             raise LimitReached(
                 f"All subscriptions hold {self.bytes} bytes, this one needs {size}, and the limit is {self.limit} "
@@ -613,7 +613,7 @@ class WildcardAddresses:
             child = children.get(single_word)
             if child is not None:
                 waiting.append((child, at << 1))
-            if not at & (at - 1):  # with a single position there is a single next word
+            if not at & (at - 1):  # only one position is set in ``at``: look up its next word directly
                 word = words[at.bit_length() - 1]
                 child = children.get(word) if word in places else None
                 if child is not None:
@@ -980,7 +980,7 @@ class RetroactiveAddresses:
         messages.resize(count)
 
     def _begin(self, address: Address, count: int) -> RetroactiveMessages:
-        """Return the retained messages of an address, with rings from the store or new ones."""
+        """Return the retained messages of an address, with rings from the store or new rings."""
         directory = self._directory
         name = internal_address(address.name)
         internal = directory.addresses.get(name)

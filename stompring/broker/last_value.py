@@ -70,7 +70,9 @@ class LastValueQueue(Queue):
     # ---- the index
 
     def become_last(self, message: Message, last: Reference | int) -> None:
-        """Make a message that enters the queue, in memory or on disk, the newest of its key, and replace the former."""
+        """Make a message that enters the queue, in memory or on disk, the newest of its key. It replaces the previous
+        newest.
+        """
         key = self.key_of(message)
         if key is None:
             return

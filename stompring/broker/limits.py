@@ -65,7 +65,8 @@ class MemoryLimit:
         self.bytes = 0
         self.messages = 0
         self.full = self.slow_path = self.unbounded = False
-        self.fault: str | None = None  # a fault, as text for operators, that sets ``full`` at any count
+        # text of a fault (for operators) that sets ``full`` whatever the counts are
+        self.fault: str | None = None
         self.paging = False
         self.copied = False  # whether diverts or retroactive rings get copies of the address's messages
         self.waiting: list[Call] = []  # calls that resume producers; a list, because a deque takes 600 bytes
@@ -130,7 +131,8 @@ class MemoryLimit:
 
 @dataclass(eq=False)
 class ByteQuota:
-    """A count of the bytes in open transactions, with a limit. The message that reaches the limit is the last one.
+    """A count of the bytes in open transactions, with a limit. The message that reaches the limit is the last that the
+    quota accepts.
 
     There is a quota for the broker (``whole`` None), and one for each connection, which counts in the broker's too.
     """

@@ -136,8 +136,9 @@ _LAST_DIGITS: Final = [b"%03d" % number for number in range(1000)]
 
 
 class _TailCache:
-    """Parts of the last tail for reuse in the next one: the first digits of the number, and the ``lines`` after it.
-    ``lines`` has content-length, timestamp and expiry. The timestamp changes at most once per socket read.
+    """Parts of the last tail for reuse in the next tail: the first digits of the message number, and the ``lines``
+    after the number. ``lines`` has content-length, timestamp and expiry. The timestamp changes at most once per socket
+    read.
     """
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from .reference import Reference
 #: Maximum number of listed events of each type: frequent types do not displace rare ones.
 MAX_EVENTS = 200
 
-#: Maximum number of events whose messages wait to be sent; further ones send no message.
+#: Maximum number of events whose messages wait to be sent; further events send no message.
 MAX_WAITING = 1000
 
 #: Every type, with its meaning.
@@ -142,7 +142,8 @@ def message_headers(event: Event) -> dict[str, str]:
 
 class Notifications:
     """The recent events. ``last_id`` is the id of the last event; ids of a later run of the broker are higher. ``sent``
-    counts messages about events that a queue accepted since the start, ``dropped`` those beyond `MAX_WAITING`.
+    counts messages about events that a queue accepted since the start, ``dropped`` the messages dropped beyond
+    `MAX_WAITING`.
     """
 
     is_observed: Callable[[], bool]  # whether a queue receives messages of events
@@ -163,7 +164,9 @@ class Notifications:
     def notify(
         self, kind: str, text: str, headers: Mapping[str, str] | None = None, /, **fields: Value | None
     ) -> None:
-        """Add an event of one of `TYPES`. Omits fields that are None. ``headers``: additional ones of its message."""
+        """Add an event of one of `TYPES`. Omits fields that are None. ``headers``: additional headers of the
+        notification.
+        """
         assert kind in TYPES and HEADERS.keys() >= fields.keys()
         event = self._event(kind, text, headers, fields)
         recent = self._by_type.setdefault(kind, deque(maxlen=MAX_EVENTS))

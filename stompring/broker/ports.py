@@ -71,7 +71,7 @@ class NamedValues:
         self._values: dict[str, dict[str, Mapping[str, Any]]] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         self._next = 1
-        self._taken: set[int] = set()  # numbers of value records without kind and name
+        self._taken: set[int] = set()  # numbers of value records that have no kind and name
 
     def of(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
         """Return the values of a kind by name, in the order in which the names were first stored."""
@@ -155,7 +155,7 @@ class Storage(Protocol):
         """End the transaction that the last `begin` opened."""
 
     def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
-        """Call ``call`` once all changes so far survive a crash; at once if no sync is required.
+        """Call ``call`` once all changes so far survive a crash; immediately if no sync is required.
 
         If ``transactional``, the setting journal-sync-transactional decides whether a sync is required, as at the end
         of a transaction; else journal-sync-non-transactional decides.
@@ -350,7 +350,7 @@ class Pages(Protocol):
 
         The message is not durable and has no due time. Return False if the caller must `append` it: if
         `Paging.gathering` is not set, if the queue has no waiting message of its priority, or if the queue must process
-        it at once (ring, last-value queue, expiry, transaction, consumers with selectors).
+        it immediately (ring, last-value queue, expiry, transaction, consumers with selectors).
         """
 
     def cursor(self, queue: QueueBase) -> Cursor:
@@ -436,8 +436,8 @@ class Offer:
     def copy_to(self, address: str, *, keep_expiry: bool = False) -> bool:
         """In `entered`: send a copy to another address, as `MessageView.copy_to` does. False if no queue took it.
 
-        The copy is written atomically with the message, and has its headers as changed by the policies. It is sent at
-        once, also if the message is scheduled. Raises `RuntimeError` in other hooks.
+        The copy is written atomically with the message, and has its headers as changed by the policies. The copy is
+        sent immediately, also if the message is scheduled. Raises `RuntimeError` in other hooks.
         """
         if self.copier is None:
             raise RuntimeError("copy_to of an offer is for the hook entered: the message may be refused")
@@ -516,7 +516,8 @@ class Subscriber(NamedTuple):
     headers: Mapping[str, str]  # headers of the SUBSCRIBE
 
 
-#: The answer for a message to a full address: a policy to apply, a refusal with its reason, or None (it may enter).
+#: The answer for a message to a full address: a policy to apply, a refusal with its reason, or None (the message may
+#: enter).
 FullAnswer = FullPolicy | Refused | None
 
 #: A notification hook. The broker calls it with the reference of a message that was enqueued, delivered, evicted etc.

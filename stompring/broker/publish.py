@@ -214,8 +214,9 @@ def describe_page_limit(address: Address) -> str:
 def exceeded_by(loads: Mapping[Address, Sequence[int]], acknowledged: Iterable[Reference]) -> str | None:
     """Return the ERROR text for a transaction that exceeds a limit with the policy FAIL, None if it exceeds none.
 
-    ``loads``: by address, the bytes of each message that the transaction sends. ``acknowledged``: references that the
-    transaction settles. As with single SENDs, the last message may reach a limit, earlier ones may not.
+    ``loads``: for each address, the sizes in bytes of the messages that the transaction sends to it. ``acknowledged``:
+    references that the transaction settles. As with single SENDs, the last message may reach a limit, earlier ones may
+    not.
     """
     bounded = [address for address in loads if _fails(address)]
     if not bounded:
@@ -284,7 +285,9 @@ def _freed(
 def _exceeded(
     of_bytes: str, of_messages: str, limit: MemoryLimit, sizes: Sequence[int], freed: FreedMemory
 ) -> str | None:
-    """Return name and value of the limit that the messages reach before the last one, None if they reach no limit."""
+    """Return name and value of the limit that the messages reach before the last message, None if they reach no
+    limit.
+    """
     if sizes and limit.bytes - freed.bytes + sum(sizes[:-1]) >= limit.threshold_bytes:
         return f"{of_bytes} {limit.max_bytes}"
     if sizes and limit.messages - freed.messages + len(sizes) - 1 >= limit.threshold_messages:
@@ -476,7 +479,8 @@ def publish_admitted(broker: Services, publication: Publication, body: bytes) ->
     address, traits, identifier = publication.address, publication.traits, publication.identifier
     schedule = publication.schedule
     persisted = identifier is not None and is_persisted(address, traits.durable)
-    as_one = persisted or (identifier is None and address.copied)  # one transaction with the id or the copies
+    # store the message with its id, or its copies, in one transaction
+    as_one = persisted or (identifier is None and address.copied)
     if as_one:
         broker.write_gathered()  # gathered messages are not part of this transaction
         broker.storage.begin(len(body) + len(traits.block) + len(identifier or b""))
@@ -578,8 +582,8 @@ def unrouted(message: Message) -> None:
 
 
 def send_dead_letter(ref: Reference, reason: str = MAX_DELIVERY_ATTEMPTS) -> bool:
-    """Send a copy of a message to the dead-letter-address. Return False without such an address, or if no queue accepts
-    the copy. The copy has ``reason`` in ``_AMQ_ORIG_REASON``.
+    """Send a copy of a message to the dead-letter-address. Return False if the address is not set, or if no queue
+    accepts the copy. The copy has ``reason`` in ``_AMQ_ORIG_REASON``.
     """
     return _send_dead_letter(ref.message, ref.queue.name, ref.queue.address, reason)
 
@@ -629,7 +633,9 @@ def send_copy(message: Message, queue: str, target: str, keep_expiry: bool) -> b
 
 
 def send_entered(address: Address, traits: Traits, body: bytes, target: str, keep_expiry: bool) -> bool:
-    """Send a copy of a message that has just entered ``address``, as `send_copy`. It does not name the message id."""
+    """Send a copy of a message that has just entered ``address``, as `send_copy`. The copy does not have the id of the
+    message.
+    """
     message = Message(0, address, traits, body, address.broker.clock.now, traits.requested_expiry)
     return send_copy(message, address.name, target, keep_expiry)
 
@@ -792,11 +798,12 @@ class ForwardingAddress:
     name: str
     _address: Address | None = None
     _stamp: int = -1
-    #: traits and changes of the latest message, and the traits of its copies. The next message mostly needs the same.
+    #: traits and changes of the latest message, and the traits of its copies. Most next messages have the same traits
+    #: and changes.
     _cached: tuple[Traits, HeaderChanges, Traits] | None = None
 
     def address(self, routing_type: RoutingType | None) -> Address | None:
-        """Return the address, created as for a SEND. None, and a log line, if that is refused."""
+        """Return the address, created as for a SEND. If its creation is refused, log this and return None."""
         address = self._address
         if address is not None and address.stamp == self._stamp and not address.deleted:
             return address
@@ -1256,7 +1263,7 @@ def dead_letter(ref: Reference) -> bool:
 def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead | None]:
     """Yield pending, scheduled or delivering messages with these numbers, and None for each other message in memory.
 
-    Removes the found ones from ``numbers``.
+    Removes the numbers of the found messages from ``numbers``.
     """
     for _ in range(2):  # twice: meanwhile messages from disk may enter the lists that were already searched
         in_memory = chain(
@@ -1286,7 +1293,7 @@ def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead |
 STEP_OVERHEAD = 400
 
 
-#: A step of a commit: acts at once, or returns an iterator that acts on many messages in time slices.
+#: A step of a commit: acts immediately, or returns an iterator that acts on many messages in time slices.
 Step = Call
 Undo = Callable[[], "list[Reference]"]
 Question = Callable[[], "Rejection | None"]

@@ -350,7 +350,8 @@ SCANNED_AT_ONCE = 8
 #: 8 bytes: without this limit thousands of selectors would need more memory than the messages.
 LISTED = 256
 
-#: Maximum number of consumers that are paused one by one. Each pause takes time linear in the number of ready ones.
+#: Maximum number of consumers that are paused one by one. Each pause takes time linear in the number of ready
+#: consumers.
 PAUSED_SINGLY = 16
 
 #: Number of entries of consumers that have left at which `MessageGroups.sweep` removes them, if they are more than half
@@ -370,7 +371,7 @@ class SelectorList:
     paused: bool = False  # whether the scan waits until the list is empty
 
 
-#: Number of references that a `PendingCursor` reads at once.
+#: Number of references that a `PendingCursor` reads in one step.
 AHEAD = 512
 
 
@@ -392,7 +393,9 @@ class PendingCursor:
         return priority > self.level or (priority == self.level and mine is not None and sequence < mine)
 
     def take(self, most: int) -> list[Reference]:
-        """Take up to ``most`` next references, without those no longer pending. May be empty before the end."""
+        """Take up to ``most`` next references, and drop the references that are no longer pending. May be empty before
+        the end.
+        """
         while not self._read():
             self.level -= 1
             self.sequence = None
@@ -623,7 +626,7 @@ class Dispatcher:
             self._make_ready(chosen)
 
     def _make_ready(self, consumer: Consumer) -> None:
-        """Add a consumer to the ready ones, behind all others of its priority."""
+        """Add a consumer to the ready consumers, after all others of its priority."""
         consumer.ready = True
         ready = self.ready
         if not self.blocks & PRIORITIES or not ready or ready[-1].priority >= consumer.priority:
@@ -843,14 +846,18 @@ class Dispatcher:
         return min((ref for ref in heads if ref is not None), key=attrgetter("order"), default=None)
 
     def lists(self) -> list[PendingList]:
-        """Return the lists of all pending messages in memory: ``pending``, then group backlogs. They may overlap."""
+        """Return the lists of all pending messages in memory: ``pending``, then group backlogs. One message may be in
+        several lists.
+        """
         backlogs = [
             consumer.group_backlog for consumer in self.consumers if consumer.group_backlog is not None
         ]
         return [self.pending, *backlogs]
 
     def in_order(self) -> Iterator[Reference]:
-        """Iterate over the pending messages in memory, in the order of delivery. They must not change meanwhile."""
+        """Iterate over the pending messages in memory, in the order of delivery. The lists must not change during the
+        iteration.
+        """
         return _merged([iter(each) for each in self.lists()])
 
     def read_pending(self, priority: int, sequence: int | None, most: int) -> list[Reference]:
@@ -1148,7 +1155,9 @@ class PagedQueue(Protocol):
         """Process a message that was just paged: load it if no message precedes it and the memory budget allows it."""
 
     def on_growth(self) -> None:
-        """Process several messages that were just paged. Each has waiting messages of its priority before it."""
+        """Process several messages that were just paged. Each new message has waiting messages of its priority before
+        it.
+        """
 
     def may_deliver(self, ref: Reference, consumer: Consumer) -> bool:
         """Return whether ``ref`` precedes the consumer's messages on disk, and the consumer has page credit."""
@@ -1166,8 +1175,8 @@ class PagedQueue(Protocol):
         """Record that a message from a page was settled."""
 
     def spill(self, ref: Reference, owner: Consumer) -> bool:
-        """Return a message to disk, if earlier ones of its group's owner were spilled, or if memory is used up. Return
-        whether the message was spilled. The first message in the backlog of an owner stays in memory.
+        """Return a message to disk, if earlier messages of its group's owner were spilled, or if memory is used up.
+        Return whether the message was spilled. The first message in the backlog of an owner stays in memory.
         """
 
     def release_spilled(self, consumer: Consumer) -> None:
@@ -1218,7 +1227,9 @@ MOST_TOGETHER = 1 << 40
 
 
 class DueBatch:
-    """Scheduled messages of one queue that become due together. A full ring retains the ones that were sent last."""
+    """Scheduled messages of one queue that become due together. A full ring retains the messages that were sent
+    last.
+    """
 
     def __init__(self, first_sequence: int) -> None:
         self.sequence = first_sequence  # sequence number for the next message
@@ -2003,7 +2014,7 @@ class Queue(QueueBase):
         return killed
 
     def kill_all(self, pending: Iterator[Reference], scheduled: list[Reference]) -> Iterator[int]:
-        """Kill all messages on disk only, and the given ones. Yields the number of messages killed in each step.
+        """Kill all messages on disk only, and the given messages. Yields the number of messages killed in each step.
         Empties ``scheduled``. Paging must not load messages meanwhile.
         """
         yield from self.kill_on_disk()
@@ -2056,7 +2067,8 @@ class Queue(QueueBase):
         if (self.count or self.scheduled) and not (self.broker.stopping and self.forgotten_by_restart):
             self.run_suspended(self.kill_all(dispatcher.detach(), list(self.scheduled.values())))
         for consumer in list(self.consumers):
-            if consumer in self.consumers:  # the cancellation of one consumer may have removed others
+            # the cancellation of one consumer may have removed other consumers
+            if consumer in self.consumers:
                 consumer.cancelled(f"Queue {self.name} was deleted")
         if self.paged is not None:
             self.paged.close()

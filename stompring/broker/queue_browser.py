@@ -45,7 +45,7 @@ class PageRead:
             self._call()
 
     def then(self, call: Call) -> None:
-        """Call ``call`` when the read has ended, or at once if it has ended already."""
+        """Call ``call`` when the read has ended, or immediately if it has ended already."""
         self._call = call
         if self.over:
             call()
@@ -193,7 +193,8 @@ def seek(queue: Queue, number: int) -> Generator[PageRead, None, OnDisk | None]:
 
 
 def browse(queue: Queue, selector: str | None = None, elsewhere: Iterable[Reference] = ()) -> References:
-    """Iterate over the messages of a queue that a selector matches, each once. The call raises `Refused` at once.
+    """Iterate over the messages of a queue that a selector matches, each once. The call itself raises `Refused`, not
+    the iteration.
 
     First pending messages, in the order of delivery; then scheduled ones, in the order in which they were sent; then
     delivered ones, with the references ``elsewhere``, which are acknowledged in an open transaction. Messages on disk
@@ -225,7 +226,9 @@ Steps = Generator[PageRead, None, None]
 
 
 def remove_message(queue: Queue, number: int) -> Steps:
-    """Remove a pending or scheduled message as acknowledged. Raises `NotFound`, and `Refused` for a delivered one."""
+    """Remove a pending or scheduled message as acknowledged. Raises `NotFound`, and `Refused` for a delivered
+    message.
+    """
     ref = _find(queue, number)
     if ref is None:
         on_disk = yield from seek(queue, number)
@@ -296,7 +299,8 @@ def deliver_now(queue: Queue, number: int) -> Steps:
 
 
 def purge(queue: Queue, selector: str | None = None) -> Iterator[int | PageRead]:
-    """Kill the pending and scheduled messages that a selector matches. The call raises `Refused` at once.
+    """Kill the pending and scheduled messages that a selector matches. The call itself raises `Refused`, not the
+    iteration.
 
     Yields 1 for each killed message and 0 for each other one; the caller may pause between. Without a selector the
     messages on disk only are killed unread, and the number killed in each page is yielded.

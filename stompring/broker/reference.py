@@ -130,7 +130,7 @@ LEVELS = 10  # number of JMS priorities, 0 to 9
 #: Maximum length of a list that `PendingList.sweep` checks as a whole. Of a longer one it checks `RUN` references.
 WHOLE, RUN = 4096, 512
 
-#: Minimum number of references that `PendingList.restore_all` sorts into the list at once. Fewer are inserted singly.
+#: Minimum number of references that `PendingList.restore_all` sorts into the list together. Fewer are inserted singly.
 FEW = 64
 
 #: Number of stale references that every list may have.
@@ -291,7 +291,7 @@ class PendingList:
         self.size += run.length
 
     def head(self) -> Reference | None:
-        """Return the first pending reference without removing it. Drops stale references before it."""
+        """Return the first pending reference without removing it. Drops stale references before the head."""
         while self.mask:
             top = self.mask.bit_length() - 1
             level = self.levels[top]
@@ -428,7 +428,9 @@ class PendingList:
         self.mask = self.size = 0
 
     def sweep(self, live: int) -> None:
-        """Drop stale references if they are more than half of the list. ``live``: maximum number of pending ones."""
+        """Drop stale references if they are more than half of the list. ``live``: maximum number of pending
+        references.
+        """
         if self.size <= 2 * live + SLACK:
             return
         if self.size > WHOLE:
@@ -442,7 +444,7 @@ class PendingList:
                 self.size -= len(level) - len(pending)
 
     def _sweep_on(self) -> None:
-        """Drop the stale ones among the next `RUN` references. Successive calls go through all levels in turn."""
+        """Drop the stale references among the next `RUN` references. Successive calls go through all levels in turn."""
         for _ in range(LEVELS):
             level, at = self.levels[self._sweeping], self._swept
             if level and at < len(level):
@@ -457,7 +459,9 @@ class PendingList:
             self._sweeping, self._swept = (self._sweeping + 1) % LEVELS, 0
 
     def read(self, priority: int, sequence: int | None, most: int) -> list[Reference]:
-        """Return up to ``most`` references of a priority, stale ones too, from ``sequence`` on (None: the first)."""
+        """Return up to ``most`` references of a priority, stale references too, from the sequence number ``sequence``
+        on (None: from the first).
+        """
         level = self.levels[priority]
         if not level:
             return []
@@ -486,7 +490,7 @@ class PendingList:
         return _drained([level.copy() for level in self.levels if level])
 
     def detach(self) -> Iterator[Reference]:
-        """Remove all references, and iterate over the pending ones in the order of delivery."""
+        """Remove all references, and iterate over the pending references in the order of delivery."""
         levels = [level for level in self.levels if level]
         self.clear()
         return _drained(levels)

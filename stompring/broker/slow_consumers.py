@@ -134,8 +134,8 @@ def too_slow(queue: Queue, watched: Watched, now: int) -> list[tuple[Consumer, f
     """Return the slow consumers of a queue since the last check, each with its messages per second.
 
     If fewer messages arrived, and fewer wait, than all consumers together should settle, none is slow. Consumers that
-    stand by for another one, and consumers added since the last check, are not slow either. With a threshold of 0 a
-    consumer is slow if it settled nothing, even if the queue had no messages.
+    stand by for another consumer, and consumers added since the last check, are not slow either. With a threshold of 0
+    a consumer is slow if it settled nothing, even if the queue had no messages.
     """
     settings = queue.address.settings
     seconds = (now - watched.since) / 1000

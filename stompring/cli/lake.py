@@ -172,7 +172,7 @@ def existing_lake(lake: str = LAKE) -> Lake:
 
 
 def lake_at(location: str) -> Lake:
-    """The lake at a location. It may not exist."""
+    """Return the lake at a location, which need not exist yet."""
     from stompring.pipeline.lake.lake import Lake
     from stompring.pipeline.storage import resolve_location
 

@@ -1429,7 +1429,8 @@ class TargetArea:
         self.demand()
 
     def on_consumer_removed(self, consumer: Consumer) -> None:
-        self.page_credit.shares.pop(consumer, None)  # its unsettled messages are requeued later
+        # the unsettled messages of the consumer are requeued later
+        self.page_credit.shares.pop(consumer, None)
         self._last_blocks.pop(consumer, None)
         key, targets = consumer.matches_key, self.queue.dispatcher.selector_lists
         if key in self.lists:
@@ -1876,7 +1877,9 @@ class LastValueArea(TargetArea):
         self.last_values = queue
 
     def rebuild(self, cursor: Cursor) -> None:
-        """Suspend the delivery of a queue that has pages at the start, until the index has all messages in them."""
+        """Suspend the delivery of a queue that has pages at the start, until the index has all messages of the
+        pages.
+        """
         self._unread.append(cursor)
         if self._rebuild is None:
             self._rebuild = self._read_all()
@@ -1923,7 +1926,7 @@ class LastValueArea(TargetArea):
         super().on_paged(cursor, message, position)
 
     def unload(self, ref: Reference) -> None:
-        # a due message that exceeds the memory budget returns to its page: from now on it is its key's last value
+        # the message is due, but exceeds the memory budget: it returns to its page unless a newer value replaces it
         if self.last_values.fall_due(ref):
             super().unload(ref)
 
@@ -1980,7 +1983,7 @@ class LastValueArea(TargetArea):
 #: Divisor of the memory budget: the share that an attempt to free memory frees in addition to the required bytes.
 EXTRA_FREED = 16
 
-#: Milliseconds between an unsuccessful attempt to free memory and the next one.
+#: Milliseconds between an unsuccessful attempt to free memory and the next attempt.
 RETRY_AFTER = 20
 
 #: Divisors of the memory budget. A new message of a queue without consumers stays in memory up to these shares: of the

@@ -3,11 +3,11 @@
 Arrays are created from buffers, without a Python object for each value. ``pa.array`` is not used: it imports pandas if
 that is installed, which costs each new worker of Spark up to a second.
 
-`header_maps` parses the headers of all messages of a batch at once. Messages of one program have mostly the same header
-names in the same order, and values of the same lengths. So one block of header lines is parsed into a *layout*: the
-bytes of names, colons and line ends, and the positions of the values. Every block with the same length and the same
-bytes outside of the values has this layout, and numpy copies its values. Blocks with a rare layout are parsed
-together as one text, by the positions of line ends and first colons. Only lines with escapes become Python objects.
+`header_maps` parses the headers of all messages of a batch together. Messages of one program have mostly the same
+header names in the same order, and values of the same lengths. So one block of header lines is parsed into a *layout*:
+the bytes of names, colons and line ends, and the positions of the values. Every block with the same length and the same
+bytes outside of the values has this layout, and numpy copies its values. Blocks with a rare layout are parsed together
+as one text, by the positions of line ends and first colons. Only lines with escapes become Python objects.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MESSAGES: Columns = {
     "user": STRING,
 }
 
-#: A row for each event of a message in a queue.
+#: Columns of the table ``events``: one row for each event of a message in a queue.
 EVENTS: Columns = {
     "time": TIMESTAMP,
     "event": STRING,

@@ -37,7 +37,7 @@ class Amount(NamedTuple):
     rows: float = 0
 
     def plus(self, other: Amount, share: float = 1) -> Amount:
-        """Return this amount plus a share (0 to 1) of another one."""
+        """Return this amount plus a share (0 to 1) of another amount."""
         return Amount(*(own + share * more for own, more in zip(self, other, strict=True)))
 
 
@@ -294,11 +294,12 @@ def end_positions(
     table: str | None = None,
     least: int = 0,
 ) -> Positions:
-    """Return the end of the batch that begins at ``since``: at most ``until``, and about the size of ``limit``.
+    """Return the end of the batch that begins at ``since``: ``until`` or earlier. The batch is about as large as
+    ``limit``.
 
-    If the backlog exceeds the limit, the batch ends in all folders at one time, compared with the times of the rows of
-    ``table`` (None: of all tables). The batch has all rows before ``least`` (epoch ms), even if they exceed the limit.
-    Syncs the files of the batch to disk. Raises `DirectoryReplaced`.
+    If the backlog exceeds the limit, the batch ends at the same time in all folders; only the times of rows of
+    ``table`` count (None: of all tables). The batch has all rows before ``least`` (epoch ms), even if they exceed the
+    limit. Syncs the files of the batch to disk. Raises `DirectoryReplaced`.
     """
     found = dict(since)
     folders = []

@@ -125,7 +125,9 @@ log = logging.getLogger(__name__)
 def table_batches(
     records: Records, wanted: TableScan, group: Grouping = one_group, resolve: PageResolver | None = None
 ) -> Batches:
-    """Yield record batches of a table from the records of a file, each preceded by the number of its group."""
+    """Yield record batches of a table from the records of a file, each preceded by the number that ``group`` gives its
+    rows.
+    """
     if wanted.table == "events":
         return event_batches(records, wanted, group, resolve)
     return (message_batches if wanted.table == "messages" else sample_batches)(records, wanted, group)

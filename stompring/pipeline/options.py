@@ -43,7 +43,9 @@ class OptionError(PipelineError, ValueError):
 
 
 class OptionReader:
-    """Parser of Spark's options, whose names may be in any case. Methods raise `OptionError` for invalid values."""
+    """Parser of Spark's options. Option names may have upper and lower case letters. Methods raise `OptionError` for
+    invalid values.
+    """
 
     def __init__(self, given: Mapping[str, str], known: Sequence[str], ignored: Sequence[str] = ()) -> None:
         """``known`` are the documented names, ``ignored`` the names of Spark's own options in lower case.

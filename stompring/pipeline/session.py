@@ -235,7 +235,7 @@ class ClassArchive:
             return self._home
 
     def exists(self) -> bool:
-        """Return whether the archive exists, is complete, belongs to the user, and is not writable for others."""
+        """Return whether the archive exists, is complete, belongs to the user, and is not writable for other users."""
         return bool(self._layers) and all(map(_is_sound, self._layers))
 
     def options(self) -> tuple[str, ...]:

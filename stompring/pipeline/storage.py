@@ -96,8 +96,9 @@ class S3Config:
         return {name: value for name, value in found.items() if value}
 
     def for_delta(self) -> dict[str, str]:
-        """Return the storage options of delta-rs. With them commits are conditional: if two writers commit the same
-        version of a table, the second one fails."""
+        """Return the storage options of delta-rs. With these options commits are conditional: if two writers commit the
+        same version of a table, the second one fails.
+        """
         found = {name.lower(): value for name, value in self.environment().items()}
         found |= {
             "aws_conditional_put": "etag",

@@ -457,7 +457,7 @@ def _drop_oldest(address: Address, size: int) -> bool:
     """Evict the oldest messages until the address is below its limit, or ``size`` bytes are free. Return False if the
     address is full and no message can be evicted.
 
-    A message in several queues is evicted from all of them at once, if it is the oldest of each. Otherwise, or while a
+    A message in several queues is evicted from all of them together, if it is the oldest of each. Otherwise, or while a
     queue is delivering it, no memory would become free.
     """
     wanted = address.memory_limit.bytes - size

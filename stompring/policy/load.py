@@ -484,7 +484,7 @@ def load(configuration: BrokerConfiguration, sources: PluginSources) -> Plugins:
 def _uses(
     configuration: BrokerConfiguration, plugins: Mapping[str, PluginConfiguration]
 ) -> Iterator[PolicyUse]:
-    """Yield the uses of plugins: those in address-settings, and those as transformers."""
+    """Yield the uses of plugins in address-settings and as transformers."""
     for transformer in configuration.transformers:
         if transformer.policy is not None:
             yield transformer.policy

@@ -202,7 +202,7 @@ class LocalCopy:
             return self.sequence
         reason, foreign = self._check(text, status)
         if reason is None:
-            self.save(durable=True)  # not clean, because the broker now changes files
+            self.save(durable=True)  # save the copy as not clean: the broker will change its files
         elif foreign:
             self._set_aside(reason)
             self._begin_anew(replicated_log)

@@ -545,7 +545,7 @@ class ReplicatedFiles(Files):
 
     def _before_read(self, path: Path) -> None:
         if self._owner != get_ident():
-            return  # the reading thread reads only confirmed data, and must not wait
+            return  # the reading thread needs no wait: it reads only confirmed data
         key = self._places.key(path)
         if key is not None:
             with self._lock:

@@ -263,7 +263,7 @@ class FileChange(NamedTuple):
     ``path`` and ``target`` are relative to the data directory, with ``/``. They begin with ``journal/``, ``paging/`` or
     ``retention/``, or name a file of the data directory itself (``identity``); empty if the operation has none.
     `Operation` explains ``at`` and ``data``. ``serial`` numbers the entries of a log that change or end a file, from 1;
-    0 for others.
+    0 for other entries.
     """
 
     operation: Operation

@@ -430,7 +430,7 @@ PAUSE = 0.05
 #: that a reader has requested and not received.
 PULL, PULLS = 64, 2
 PULL_EXPIRES = 20.0
-#: Number of entries requested at once from the leader without a consumer.
+#: Number of entries that are requested together from the leader without a consumer.
 GETS = 16
 #: Maximum bytes of an entry in addition to its data: head, path and headers of NATS.
 OVERHEAD = 4096

@@ -217,7 +217,7 @@ _SESSION = (
     "SET default_transaction_isolation = 'read committed'",
 )
 
-#: Parameters of libpq, unless the URL has others: a dead host is noticed within seconds.
+#: Parameters of libpq, unless the URL sets them: a dead host is noticed within seconds.
 _DEFAULTS = {
     "keepalives_idle": "3",
     "keepalives_interval": "1",

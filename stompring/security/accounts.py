@@ -312,8 +312,8 @@ def _replace(path: Path, version: Version, what: str, text: str) -> None:
 class WatchedFile(Generic[Content]):
     """A file that is parsed again when it has changed. If it cannot be parsed, the previous content stays in effect.
 
-    `refresh` and `refresh_or_log` may be called by several threads at once: the content is replaced as a whole and
-    never changed in place. ``generation`` is incremented with each replacement.
+    `refresh` and `refresh_or_log` may be called by several threads at the same time: the content is replaced as a whole
+    and never changed in place. ``generation`` is incremented with each replacement.
     """
 
     generation = 0

@@ -213,7 +213,7 @@ def _key(file: Path, data: bytes, password: str | None) -> PrivateKeyTypes:
     except TypeError:
         if secret is None:
             raise CertificateError(f"{file}: private key is encrypted: set keyStorePassword") from None
-        return load_pem_private_key(data, None)  # this key is not encrypted: the password is for others
+        return load_pem_private_key(data, None)  # this key is not encrypted: the password is for other keys
     except (ValueError, UnsupportedAlgorithm) as error:
         reason = "wrong password or damaged file" if secret is not None else str(error)
         why = _not_pem(data) or f"private key cannot be read: {reason}"
@@ -424,7 +424,7 @@ def _element(data: bytes, at: int, tag: int) -> tuple[bytes, int]:
 
 @dataclass
 class _Reader:
-    """Bytes in the format of Java's ``DataOutputStream``."""
+    """Reads values in the format of Java's ``DataOutputStream``."""
 
     data: bytes
     at: int = 0

@@ -137,7 +137,7 @@ def line_of(name: str) -> bytes | None:
 
 
 def _plain(text: str) -> bytes | None:
-    """Encode a text as in a header line. None if a line would have it with escapes, or if another text has the same
+    """Encode a text as in a header line. None if a header line would escape the text, or if another text has the same
     bytes.
     """
     if _REPLACEMENT in text or not _ESCAPED.isdisjoint(text):
@@ -449,7 +449,7 @@ class _Emitter:
         return f"({local} := {value})", local
 
     def _constant(self, value: object) -> Constant:
-        """Add a parameter for a value of this selector."""
+        """Add a constant to the parameters of the generated function."""
         word = Constant(f"constant{len(self._constants)}")
         self._constants[word] = value
         return word

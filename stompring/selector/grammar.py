@@ -126,7 +126,7 @@ def parser(hyphenated: bool) -> Lark:
 
 
 def _keyword(token: Token) -> Token:
-    """Convert a name that is a keyword, in any case, to the keyword's token; intern other names."""
+    """Convert a name that is a keyword, in upper or lower case, to the keyword's token; intern other names."""
     from lark import Token
 
     word = token.upper()

@@ -112,7 +112,7 @@ def plus(left: Value, right: Value, text: bool, convert: bool) -> str | Numeric 
 
 
 def _bounded(result: Numeric) -> Numeric | None:
-    """Convert an integer beyond 64 bits to a double instead of wrapping around; NaN is unknown."""
+    """Convert an integer beyond 64 bits to a double instead of wrapping around. NaN becomes None (unknown)."""
     if isinstance(result, int):
         return result if _LEAST_LONG <= result <= _GREATEST_LONG else float(result)
     return result if result == result else None

@@ -269,7 +269,7 @@ class DiskMonitor:
     _silent: str | None = None  # text of the last failed measurement, which is logged once
 
     def start(self) -> None:
-        """Measure at once, before the first message, and then every ``disk-scan-period``."""
+        """Measure now, before the first message, and then every ``disk-scan-period``."""
         self._evaluate(self._measure())
         self._wait()
 
@@ -279,7 +279,7 @@ class DiskMonitor:
         cancel(self._timer)
 
     def measure_now(self) -> None:
-        """Measure at once, with new limits and a new period."""
+        """Measure now, with new limits and a new period."""
         if not self._stopped:
             cancel(self._timer)
             self._begin()

@@ -36,7 +36,8 @@ from stompring.settings.network import is_loopback
 from .protocol import ProtocolDetectionFactory, ProxyFactory
 from .tls import TlsContext, TlsFactory, tls_context
 
-#: Maximum number of connections that wait to be accepted. After a network fault thousands of clients reconnect at once.
+#: Maximum number of connections that wait to be accepted. After a network fault thousands of clients reconnect at the
+#: same time.
 BACKLOG = 4096
 
 
@@ -129,7 +130,7 @@ class ReserveDescriptorSocket:
         return able
 
     def _pause(self) -> None:
-        # without a pause, the reactor would call accept again at once, which would fail in the same way
+        # without a pause, the reactor would call accept again immediately, which would fail in the same way
         self._port.stopReading()
         self._paused = self._reactor.callLater(RETRY_DELAY, self._resume)
 
@@ -231,7 +232,7 @@ class ListenerStack:
                 yield name, identity
 
     def read(self) -> Contexts:
-        """Read all certificate files again; `use` puts the result in force. Raises `ConfigurationError`."""
+        """Read all certificate files again; `use` then applies them. Raises `ConfigurationError`."""
         return read_tls_contexts(self._configuration)
 
     def differing(self, contexts: Contexts) -> list[str]:

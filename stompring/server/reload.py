@@ -331,7 +331,7 @@ def _divert_changes(
 def _changed_diverts(
     broker: Broker, new: BrokerConfiguration, settings: SettingsRepository
 ) -> tuple[list[DivertConfiguration], list[str]]:
-    """Return the diverts of ``new`` that differ from the live ones, and the names of those to delete."""
+    """Return the diverts of ``new`` that differ from the live ones, and the names of the diverts to delete."""
     if new.diverts and new.diverts is broker.configuration.diverts:
         return [], []  # unchanged: do not compare the diverts, there may be many
     live = {name: one.configuration for name, one in broker.diverts.by_name.items()}

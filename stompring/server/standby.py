@@ -294,8 +294,8 @@ class Replication:
     """This process in a replicated log. It locks the data directory until the process ends.
 
     The reactor calls ``active`` and ``step_down``, and ``failed`` if the broker was never active. If the broker loses
-    the active role, the process ends at once, without sending buffered data. ``lock``: lock of the data directory, if
-    this process has it already. Raises `StoreError`, `ConfigurationError`.
+    the active role, the process ends immediately, without sending buffered data. ``lock``: lock of the data directory,
+    if this process has it already. Raises `StoreError`, `ConfigurationError`.
     """
 
     configuration: InitVar[BrokerConfiguration]

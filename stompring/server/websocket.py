@@ -99,7 +99,8 @@ class WebSocketFactory:
             [ServerPerMessageDeflateFactory()] if settings.web_socket_compression_supported else None
         )
         self.max_frame = settings.web_socket_max_frame_payload_length
-        if self.max_frame < 0:  # the library buffers whole frames: allow only the longest STOMP frame
+        # the library buffers whole frames: limit them to the length of the longest STOMP frame
+        if self.max_frame < 0:
             head = HeadLimits(limits.max_headers, limits.max_header_length)
             self.max_frame = limits.max_body_length + head.max_block
         #: Maximum bytes of a decompressed message. None without compression: no payload is longer than its input.

@@ -358,7 +358,7 @@ def user_block(
     """Return the header lines that every receiver gets, with the escapes of STOMP 1.2.
 
     ``block`` is a SEND's header block without escapes (`Head.block`), or empty. Removing lines from a block takes half
-    the time of joining all others.
+    the time of joining all other lines.
     """
     left_out = left_out.intersection(headers)
     if block:

@@ -56,7 +56,7 @@ class Route:
 #: Which outcomes of a SEND the session reports to the policies of the address: only refusals, or all outcomes.
 REFUSED, ENTERED = 1, 2
 
-#: Handler of a SEND that the session does not publish itself: in a transaction, or a management request.
+#: Handles a SEND that the session does not publish itself: a SEND in a transaction, or a management request.
 CarryOut = Callable[["Session", Head, bytes, "SendPlan"], None]
 
 
@@ -64,7 +64,7 @@ class SendPlan(Publication):
     """The publication for SENDs with one header block, and how the session processes them.
 
     ``admit`` evaluates the policies of the address. If policies change a message, `derive` makes another plan: ``head``
-    has the changed headers, ``target`` is the new address. ``plain`` messages are routed at once and request no
+    has the changed headers, ``target`` is the new address. ``plain`` messages are routed immediately and request no
     receipt. ``carry_out`` replaces publishing for a SEND in a transaction and for a management request.
     """
 

@@ -30,7 +30,7 @@ UNLIMITED = 1 << 61
 #: Number of messages that a browser reads between two readings of the clock.
 BROWSED_AT_ONCE = 8
 
-#: Maximum number of messages that one ACK settles at once: some milliseconds. More are settled in time slices.
+#: Maximum number of messages that one ACK settles in one step: some milliseconds. More are settled in time slices.
 MOST_AT_ONCE = 1000
 
 
@@ -330,7 +330,9 @@ class AcknowledgedSubscription(Subscription):
         return refs, partial(self._reclaim, refs)
 
     def _reclaim(self, refs: list[Reference], positions: Sequence[int] = ()) -> list[Reference]:
-        """Make released references unsettled again. Returns those to requeue: all if the subscription has ended."""
+        """Make released references unsettled again. Returns the references to requeue: all if the subscription has
+        ended, else none.
+        """
         if self.ended:
             return refs
         self._restore({b"%b%d" % (self.queue.id_prefix, ref.message.number): ref for ref in refs}, positions)

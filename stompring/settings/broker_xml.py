@@ -268,7 +268,8 @@ class Inclusion:
                 self._faults.raise_if_any()
                 continue
             if name != "include":
-                if etree.QName(parent).namespace != _XINCLUDE:  # else the parent, an include, has the fault
+                # else it is inside an include, which has the fault
+                if etree.QName(parent).namespace != _XINCLUDE:
                     self._faults.add(line, f"<xi:{name}> is not supported; only <xi:include> is")
                     parent.remove(element)
                 continue
@@ -1050,7 +1051,7 @@ class _CoreReader:
             elif node.name != "ldap":
                 if self._is_new(f"<{node.name}>", node):
                     yield LoginModule(node.name, **values)
-            elif "connection_url" in values:  # else a fault already
+            elif "connection_url" in values:  # a missing URL is already a fault
                 try:
                     yield ldap_login(values, self._folder)
                 except ValueError as error:

@@ -59,7 +59,7 @@ class Pattern:
         """Match an address that is already split into words."""
         words, many, single = self._words, self._any, self._single
         at = here = 0  # positions in the pattern and in the address
-        behind = begin = -1  # behind the last any-words wildcard: positions in pattern and address
+        behind = begin = -1  # positions in pattern and address after the last any-words wildcard
         while here < len(address):
             word = words[at] if at < len(words) else None
             if word == many:
@@ -70,7 +70,8 @@ class Pattern:
                 here += 1
             elif behind < 0:
                 return False
-            else:  # extend the last any-words wildcard by a word; earlier ones match as few words as possible
+            # extend the last any-words wildcard by a word; earlier wildcards match as few words as possible
+            else:
                 begin += 1
                 at, here = behind, begin
         return all(word == many for word in words[at:])

@@ -150,7 +150,7 @@ def log_url(text: str) -> str:
 
 
 def _nats_url(text: str, scheme: str) -> str:
-    """Return the URL with its scheme only before the first host. Raises `ValueError`."""
+    """Return the URL of NATS servers with a scheme at the first host only. Raises `ValueError`."""
     text, mark, parameters = text.partition("?")
     if mark:
         name, _, monitor = parameters.partition("=")
@@ -192,7 +192,7 @@ def monitor_url(text: str) -> str:
 
 
 def ldap_urls(text: str) -> str:
-    """Check the URLs of an LDAP directory, which blanks separate, and return them. Raises `ValueError`."""
+    """Check the blank-separated URLs of an LDAP directory, and return them. Raises `ValueError`."""
     for part in text.split() or [""]:
         match = _URL.fullmatch(part)
         if (

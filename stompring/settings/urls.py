@@ -332,7 +332,8 @@ def parse_acceptor(name: str, url: str, resolve: Resolve = str, ignored: Ignored
     else:
         if scheme.websocket:
             parts["websocket"] |= {"only": True, "path": split.path.removesuffix("/")}
-        if "stomp_consumer_window_size" in parts[""]:  # as in Artemis, only the window limits then
+        # as in Artemis: without a prefetch count only the window limits deliveries
+        if "stomp_consumer_window_size" in parts[""]:
             parts[""].setdefault("stomp_prefetch_count", -1)
         acceptor = StompAcceptor(
             name,
@@ -351,7 +352,7 @@ def parse_acceptor(name: str, url: str, resolve: Resolve = str, ignored: Ignored
 
 
 def _endpoint(url: str, resolve: Resolve) -> tuple[SplitResult, str, int, str]:
-    """Resolve the references before the parameters of the URL. Returns the split URL, host, port, and parameters."""
+    """Resolve references in the URL up to its ``?``. Returns the split URL, host, port, and parameters."""
     written, _, query = url.partition("?")
     written = written.strip()
     resolved = resolve(written)

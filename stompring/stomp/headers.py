@@ -443,7 +443,7 @@ class HeadReader:
         self.asking = b""
         # head of a block that begins with ``asking``, without the receipt header
         self._asking_head: Head | None = None
-        self._asking_end = b""  # the bytes after the value of the receipt header in such a block
+        self._asking_end = b""  # the bytes after the receipt's value in a block that begins with ``asking``
         self.body = 0
         self.max_body = max_body_length
         self._crlf = True  # whether CR LF is a line end

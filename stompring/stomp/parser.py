@@ -244,7 +244,7 @@ class Parser:
             return len(data)
 
     def _read_head(self, data: bytes, start: int, stop: int) -> Head | None:
-        """Return the head at ``start``; None if its block is incomplete (it is buffered) or has a fault."""
+        """Return the head at ``start``. None if its block is incomplete (the data is buffered) or has a fault."""
         try:
             head = self._heads.read(data, start, stop)
         except MalformedHead as malformed:

@@ -2,8 +2,8 @@
 
 Addresses and queues are JSON, with every attribute by name. The duplicate ids of an address's durable messages are
 stored in chunks. Each id has a permanent *position*; the positions of an address are consecutive. A chunk is deleted
-when the address has forgotten all its ids. Compaction can write a chunk again after later ones, because ids keep their
-positions.
+when the address has forgotten all its ids. Compaction can write a chunk again after later chunks, because ids keep
+their positions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .journal import Binding, Journal, LiveRecord
 from .record import ADDRESS, DUPLICATE_IDS, NOTE, QUEUE, pack_ids
 from .replay import ReadSegment, ReplayedIds
 
-#: Attributes that are computed from others, and therefore not stored.
+#: Attributes that are computed from other attributes, and therefore not stored.
 DERIVED = frozenset({"accepts"})
 
 #: Names of the stored attributes.

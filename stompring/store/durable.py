@@ -71,7 +71,8 @@ class Durable:
         self.lost_bytes = 0  # bytes of the journal that recovery could not read
         self.damaged: list[str] = []  # files and records that recovery set aside or skipped, for operators
         self.retention: Retention | None = None
-        # bound methods of the parts are faster than methods that call them: the first ones are called for each message
+        # bound methods of the parts are faster than methods that call them: the first of them are called for each
+        # message
         self.append = self.journal.append
         self.settle = self.journal.settle
         self.returned = self.journal.returned
@@ -130,7 +131,7 @@ class Durable:
             self.journal.drop_dead()
 
     def store_value(self, number: int, value: Mapping[str, Any] | None) -> None:
-        """Store a JSON object under a number, and replace an earlier one. None deletes it."""
+        """Store a JSON object under a number, and replace an earlier object. None deletes it."""
         if value is None:
             self.notes.pop(number, None)
             self.bindings.unbind(number)

@@ -109,7 +109,7 @@ MAX_DELIVERIES = 255
 #: Maximum number of new deliveries in a STATE or PAGE_STATE record (16 bits).
 MAX_NEW_DELIVERIES = 65535
 
-#: Maximum number of consumers that one segment can name (16 bits). Further ones are recorded as unknown.
+#: Maximum number of consumers that one segment can name (16 bits). Further consumers are recorded as unknown.
 MAX_CONSUMERS = 65535
 
 
@@ -514,7 +514,7 @@ class Transaction:
     """An event that begins a transaction; the same object later is the event that ends it.
 
     ``number`` is 0 unless pages have messages of the transaction. ``spare``: maximum bytes of later transactions that
-    may still be merged into this one. ``begun``: whether the beginning of the transaction was encoded.
+    may still be merged into this transaction. ``begun``: whether the beginning of the transaction was encoded.
     """
 
     def __init__(self, spare: int = 0) -> None:

@@ -519,7 +519,7 @@ class ExportReader(ImportedFile):
             yield entry
 
     def check_whole(self) -> None:
-        """Check the last line, without parsing the others, and close the file. Raises `InvalidExport`."""
+        """Check the last line, without parsing the other lines, and close the file. Raises `InvalidExport`."""
         last = b""
         try:
             for line in self._file:

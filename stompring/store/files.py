@@ -42,7 +42,7 @@ class Files:
         """End the batch and store its buffered changes.
 
         If `flush` raises, the caller writes the same bytes again in another batch. The caller does not repeat other
-        changes whose calls have returned: the implementation stores those before the next batch.
+        changes whose calls have returned: the implementation stores these other changes before the next batch.
         """
 
     def open(self, path: Path) -> int:

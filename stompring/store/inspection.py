@@ -415,7 +415,7 @@ class PageContents:
                 lost = "" if self.sealed else f"; {len(data) - each.at} bytes to the end are unreadable"
                 self._complain(each.at, each.reason + lost)
             known = self._journal.pages.ends.get(self.file.number, 0)
-            if known > self.count:  # records of the journal refer to positions behind the last message
+            if known > self.count:  # records of the journal refer to positions after the last message
                 text = f"the journal has records of {known} messages, the page has {self.count}"
                 self._complain(walk.end, text)
 

@@ -153,10 +153,10 @@ RECORD_OVERHEAD = 120
 #: Maximum records and bytes of one compaction step: about a millisecond of work.
 STEP_RECORDS, STEP_BYTES = 200, 256 * 1024
 
-#: Seconds between two compaction steps, and between two checks of a disk that is behind or fails.
+#: Seconds between two compaction steps, and between two checks of a disk that is too slow or fails.
 STEP_INTERVAL, BACKLOG_INTERVAL = 0.004, 0.1
 
-#: Unwritten bytes above which the disk counts as behind.
+#: Unwritten bytes above which the disk counts as too slow.
 BACKLOG_BYTES = 4 * 1024 * 1024
 
 
@@ -196,8 +196,8 @@ class Compaction:
     def _event_segments(self) -> int:
         """Number of segments created for events of the broker, not by compaction.
 
-        A new pass begins only after another such segment. Otherwise it would only rewrite the records of the previous
-        pass, endlessly in a small journal that consists mainly of bindings.
+        A pass of compaction begins only after a new segment for events. Otherwise it would rewrite the records of the
+        previous pass, endlessly in a small journal that consists mainly of bindings.
         """
         return self._journal.segments[-1].number - self._own
 
@@ -353,7 +353,8 @@ class Journal:
         segment = message.segment
         if type(segment) is not JournalSegment:
             if segment is ref:
-                message.segment = None  # settled before it was written: recovery does not need a record
+                # the message was settled before it was written: recovery needs no record of it
+                message.segment = None
                 if self.retention is not None and message.traits.retained:
                     self._retain(ref, reason)
             elif type(segment) is MessageReferences and (
@@ -582,7 +583,7 @@ class Journal:
         pending.reverse()
         some = min(ENCODED_AT_ONCE, MAX_ENCODED_AT_ONCE)
         done = 0
-        while pending:  # `pop` frees each event at once, not all events at the end
+        while pending:  # `pop` frees each event when it is encoded, not all events at the end
             if done == some:
                 yield done
                 done = 0

@@ -137,7 +137,7 @@ class PageColumns:
         return b"".join(parts)
 
     def masks(self) -> dict[int, bytearray]:
-        """Return a mask for each durable queue, by number: 255 for each message of the queue, 0 for others."""
+        """Return a mask for each durable queue, by number: 255 for each message of the queue, 0 for other messages."""
         count = len(self.kinds)
         masks: defaultdict[int, bytearray] = defaultdict(lambda: bytearray(count))
         stops = [*(first for first, _ in self.memberships[1:]), count]
@@ -224,7 +224,7 @@ def pack_bits(mask: bytes | bytearray) -> bytes:
 
 
 def unpack_bits(bits: bytes, count: int) -> bytes:
-    """Return 255 for each set bit, 0 for others: the inverse of `pack_bits`."""
+    """Return 255 for each set bit, 0 for each unset bit: the inverse of `pack_bits`."""
     number = int.from_bytes(bits, "little")
     return f"{number:0{count}b}"[::-1][:count].encode().translate(_FROM_DIGITS)
 

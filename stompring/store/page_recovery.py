@@ -417,8 +417,8 @@ class PageRecovery:
     # ---- pages without a footer
 
     def _repair(self, page: Page, file: PageFileRecord, scan: PageScan, last: bool) -> None:
-        """Keep the readable messages of a page, and report the others. ``file``: record of the page file. ``last``:
-        whether the page is the last one of its address, which may end in an incomplete write.
+        """Keep the readable messages of a page, and report the unreadable messages. ``file``: record of the page file.
+        ``last``: whether the page is the last one of its address, which may end in an incomplete write.
         """
         if last:
             self._cut(page, scan)

@@ -819,7 +819,7 @@ class Cursor:
         return page_state
 
     def adopt(self, page_state: QueuePageState) -> None:
-        """Add a page state that recovery has restored. The page must have a higher number than earlier ones."""
+        """Add a page state that recovery has restored. The page must have a higher number than earlier pages."""
         self.page_states[page_state.page] = page_state
         page_state.page.page_states[page_state] = None
         if page_state.remaining:
@@ -1244,7 +1244,7 @@ class Pages:
         return plan
 
     def _prepare(self, plan: AppendPlan, page: Page) -> None:
-        """Write the names of the plan's queues to a page, before their first message in it."""
+        """Write the names of the plan's queues to a page, before the first message of these queues in the page."""
         plan.page = page
         plan.page_states = [cursor.page_state(page) for cursor in plan.cursors]
         for cursor in plan.cursors:

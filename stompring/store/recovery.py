@@ -197,7 +197,7 @@ class MessageLoader:
         queue = self._queues.get(kind.queue)
         if queue is None or kind.address not in self._addresses:
             return None
-        # such a queue needs more of a restored message than number, priority and size
+        # these queues need more of a restored message than its number, priority and size
         if type(queue) is not Queue or queue.non_destructive or queue.ring_size >= 0 or queue.hooks.enqueued:
             return None
         return self._batches.setdefault((queue, kind.priority), Batch(queue, kind.priority))
@@ -368,7 +368,8 @@ class Recovery:
         log.warning("%s: ignored incomplete segment", last.path)
         if not short:
             self._files.rename(last.path, free_name(self._files, last.path, DAMAGED))
-        elif not others or not others[-1].sealed:  # after a sealed segment, the next one overwrites the file
+        # keep the file after a sealed segment: the next segment overwrites it
+        elif not others or not others[-1].sealed:
             self._files.remove(last.path)
         return others
 

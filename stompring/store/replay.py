@@ -90,7 +90,7 @@ class MessageKind:
         self.address = int.from_bytes(fixed[4:8], "little")
         self.queue = int.from_bytes(routed[8:12], "little")
         self.grouped = part[TRAITS.size - 4 : TRAITS.size] != bytes(4)
-        self.before = _PART_AT + len(part) + 2  # bytes of a record without head and body
+        self.before = _PART_AT + len(part) + 2  # bytes of a record in addition to its head and body
 
 
 class SegmentMessages:
@@ -323,7 +323,7 @@ class Replay:
         self.misplaced: list[tuple[ReadSegment, str]] = []
         self.page_files: dict[int, ReplayedPageFile] = {}
         self.removed_pages: set[int] = set()
-        self.next_page = 0  # above the numbers of all pages that records name
+        self.next_page = 0  # greater than every page number in the records
         self.lists_pages = False  # whether each page file had a record at the last write of the journal
         self.oldest_segment = 0  # number of the oldest segment that is needed; 0: unknown
         self.segments: list[ReadSegment] = []
@@ -642,7 +642,7 @@ class Replay:
 
     @property
     def next_address(self) -> int:
-        """A number above all numbers of addresses."""
+        """A number greater than all numbers of addresses."""
         numbers = [number for what, number in (*self.names, *self.bindings) if what == ADDRESS]
         return max(numbers, default=0) + 1
 
@@ -682,7 +682,7 @@ class PageRecords:
             known += unpack_runs(runs)
             end = sum(known[-1]) if runs else 0  # the runs of a record are in ascending order
         if kind == Kind.PAGE_CURSOR:
-            self.segments[key] = segment  # this record repeats all earlier ones
+            self.segments[key] = segment  # this record repeats all earlier records
         else:
             self.segments.setdefault(key, segment)
             self.ends[page] = max(self.ends.get(page, 0), end)

@@ -45,7 +45,7 @@ from .writer import AppendOnlyFile, Writer
 #: Number of queues sampled in one time slice of the reactor: about a millisecond.
 QUEUES_AT_ONCE = 500
 
-#: Bytes, and milliseconds, at which a file of samples ends. Readers read a whole file at once.
+#: Bytes, and milliseconds, at which a file of samples ends. Readers read a whole file into memory.
 MAX_FILE_BYTES, MAX_FILE_AGE = 10 * 1024 * 1024, 3_600_000
 
 
@@ -383,7 +383,9 @@ class Retention:
         self.enforce()
 
     def _identify(self, files: Files) -> None:
-        """Copy the identity of the data directory into the retention directory, for readers without the former."""
+        """Copy the identity of the data directory into the retention directory, for readers that have only the
+        retention directory.
+        """
         path = self.directory / IDENTITY
         try:
             known = read_identity(files, path)

@@ -66,7 +66,7 @@ NO_LONGER_READ = (
 #: Bytes of a block, the unit of the CRC-32 values in the footer.
 BLOCK = 64 * 1024
 
-#: Bytes read at once to build a footer: whole blocks.
+#: Bytes per read when a footer is built: whole blocks.
 READ_AT_ONCE = 16 * BLOCK
 
 #: Returns the bytes of a file from one position to before another.
@@ -82,7 +82,7 @@ def pack_header(
     address: int = 0,
     previous: int = 0,
 ) -> bytes:
-    """Encode the header of segment ``number``. ``next_number`` is above the numbers of all messages so far."""
+    """Encode the header of segment ``number``. ``next_number`` is greater than the numbers of all messages so far."""
     fields = (next_number, created, number, directory, address, 0, previous)
     bare = HEADER.pack(MAGIC, FORMAT, kind, 0, *fields)
     return HEADER.pack(MAGIC, FORMAT, kind, crc32(bare), *fields)

@@ -149,7 +149,7 @@ class WriteBatch:
         for call in self.callers:
             try:
                 call()
-            except Exception:  # a bug in one callback must not stop the others
+            except Exception:  # a bug in one callback must not stop the other callbacks
                 log.exception("callback after a store write failed")
 
 
@@ -444,7 +444,7 @@ class Writer:
     def run_task(self, task: FileTask) -> None:
         """Run a task on files in the disk thread, before the next batch is written.
 
-        Tasks keep their order. A failed task is retried before all later ones.
+        Tasks keep their order. A failed task is retried before all later tasks.
         """
         self._tasks.append(task)
         if not self._flush_due:

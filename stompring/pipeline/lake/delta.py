@@ -407,7 +407,7 @@ class VersionNotFound(PipelineError):
 
 
 class Commit(NamedTuple):
-    """A version of a table. ``time``: epoch ms. ``batch``, ``rows``, ``broker`` and ``end`` are set for an ingest."""
+    """A version of a table. ``time``: epoch ms. Only an ingest sets ``batch``, ``rows``, ``broker`` and ``end``."""
 
     table: str
     version: int

@@ -431,8 +431,8 @@ class Lake:
     def locked(self, seconds: float = LEASE_SECONDS) -> Iterator[None]:
         """Context manager: hold the lock of the writer. Raises `Busy`.
 
-        It is a file lock for a local folder, and a lease (of ``seconds``) on S3. Other storage has no lock: there a
-        second writer fails later, when it starts a batch that this process has started.
+        A local folder has a file lock, and S3 a lease of ``seconds``. Other storage has no lock: there a second writer
+        fails later, when it starts a batch that this process has started.
         """
         with self._exclusive("lake", _LEASE_NAME, seconds) as self._check:
             try:

@@ -807,7 +807,8 @@ class View(Table):
 
     def is_stored(self, version: int | None) -> bool:
         """Return whether the view's table has its rows at ``version`` of ``messages``. The table of a materialized view
-        has only the rows of the last refresh, so this is False for any number."""
+        has only the rows of the last refresh, so the result is False if ``version`` is a number.
+        """
         return self.definition.materialized and version is None
 
     def frame(self, spark: Any, version: int | None = None) -> Any:

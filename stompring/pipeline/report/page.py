@@ -164,7 +164,8 @@ def queues_plot(
     found: Findings, name: str, kind: str, title: str, label: str, divisor: Any = 1.0
 ) -> list[Plot]:
     """Plot the field ``kind`` of `Series`, divided by ``divisor``: a line for each of the queues with the greatest
-    weights (`WEIGHTS`), and a line for all others. Returns an empty list if there are no queues."""
+    weights (`WEIGHTS`), and a line for all other queues. Returns an empty list if there are no queues.
+    """
     ranked = greatest_queues(found.traffic, WEIGHTS[kind])
     shown = [(one.queue, getattr(found.series[one.queue], kind) / divisor) for one in plotted(ranked)]
     rest = getattr(found.remainder, kind)
@@ -181,8 +182,9 @@ def durations_plot(
     rest: Steps | None,
     index: int,
 ) -> Plot:
-    """Plot a percentile of durations: a line for each queue in ``steps``, and a line for all others. ``index``:
-    position of the percentile in `PERCENTILES`."""
+    """Plot a percentile of durations: a line for each queue in ``steps``, and a line for all other queues. ``index``:
+    position of the percentile in `PERCENTILES`.
+    """
     count = found.hours.count
     lines = queue_lines(
         [(queue, percentile_line(each, count, index)) for queue, each in steps.items()],

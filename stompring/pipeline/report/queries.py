@@ -446,7 +446,7 @@ class Traffic:
         }
 
     def remainder(self, name: str, shown: Sequence[str]) -> Any:
-        """Return the field ``name`` of `Series`, summed over all queues except those ``shown``."""
+        """Return the field ``name`` of `Series`, summed over all queues except the queues in ``shown``."""
         return self._line(name, self._rows(~F.col("queue").isin(list(shown))), slice(None))
 
     def _rows(self, selected: Any, *more: Any) -> Columns:
@@ -632,7 +632,7 @@ class EventCounts:
         return [HotMessage(*row) for row in most.collect()]
 
 
-#: Events that end the time of a message in a queue, as far as the report shows such times.
+#: Events that end the time of a message in a queue, if the report shows the times until that event.
 END_EVENTS = ("acknowledged", "replaced")
 
 #: Approximate rows of messages in one piece of the join.
@@ -711,7 +711,9 @@ class TimesInQueue:
         return {self._names[number]: _steps(found, rows) for number, rows in groups(found["number"])}
 
     def remainder(self, event: str, shown: Iterable[str]) -> Steps:
-        """Return the times until ``event`` in all queues together except those ``shown``, by step of the event."""
+        """Return the times until ``event`` in all queues together except the queues in ``shown``, by step of
+        the event.
+        """
         found = self._found(~self._numbered(shown) & (F.col("event") == event), "step")
         return _steps(found, np.arange(len(found["bin"])))
 

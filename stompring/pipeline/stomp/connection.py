@@ -231,7 +231,8 @@ class Connection:
         self.ask("SUBSCRIBE", [("id", "0"), ("destination", destination), ("ack", "client"), *headers])
 
     def receive(self, timeout: float, most: int = 1 << 22) -> list[tuple[Head, bytes]]:
-        """Wait up to ``timeout`` seconds for messages, and return those received, with about ``most`` bytes of bodies.
+        """Wait up to ``timeout`` seconds for messages, and return the received messages, with about ``most`` bytes of
+        bodies.
 
         The method also sends and checks heart-beats: at most `attention` seconds may pass between two calls.
         """
@@ -252,7 +253,7 @@ class Connection:
             before = len(self._client.messages)
             size += self._read()
             if len(self._client.messages) == before:
-                break  # no complete message: return the others instead of waiting for a long one
+                break  # the next message is incomplete: return the complete ones instead of waiting for it
         messages = list(self._client.messages)
         self._client.messages.clear()
         return messages

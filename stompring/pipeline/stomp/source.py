@@ -220,8 +220,8 @@ class Spool:
         return found
 
     def after(self, start: Position, end: Position, rows: int | None, size: int | None) -> Position:
-        """Return the end of a batch that begins at ``start``: at most ``rows`` records and ``size`` bytes (None: no
-        limit).
+        """Return the end of a batch that begins at ``start`` and has at most ``rows`` records and ``size`` bytes (None:
+        no limit).
 
         The batch ends at ``end`` or before, and has at least one record even if this record exceeds ``size``.
         """
