@@ -161,7 +161,7 @@ class History:
         self.last = last
         self.rates = rates
         self.since = since
-        self.sampled = since  # ``last`` includes the seconds before this one
+        self.sampled = since  # the first second that ``last`` does not include
         self.changes = 0  # used by the sampler to detect idle objects
         self.series: list[Series | None] = [None] * len(memory.resolutions)
 

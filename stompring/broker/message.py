@@ -753,7 +753,7 @@ def origin_of(message: Message) -> MessageOrigin | None:
     written = message.header(b"_AMQ_ORIG_REASON")
     if written is not None:
         reason = _text(written)
-    else:  # a version of the broker that did not set this header wrote the message
+    else:  # the message has no such header: an older version of the broker wrote it
         reason = UNKNOWN if message.header(b"_AMQ_ACTUAL_EXPIRY") is None else EXPIRED
     if reason in (DIVERT, RETROACTIVE):
         return None

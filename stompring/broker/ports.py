@@ -445,7 +445,7 @@ class Offer:
 
     @property
     def size(self) -> int:
-        """Bytes of the body."""
+        """Size of the body in bytes."""
         return len(self.body)
 
     @property

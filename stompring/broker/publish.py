@@ -252,7 +252,7 @@ class FreedMemory:
 
 def _fails(address: Address) -> bool:
     if address.hooks.full is not None:
-        return False  # unknown: a policy decides about each message
+        return False  # a policy decides about each message: the result is unknown
     pages_fail = address.settings.page_full_policy is PageFullPolicy.FAIL
     return address.policy is FullPolicy.FAIL or (address.policy is FullPolicy.PAGE and pages_fail)
 
@@ -633,7 +633,7 @@ def send_copy(message: Message, queue: str, target: str, keep_expiry: bool) -> b
 
 
 def send_entered(address: Address, traits: Traits, body: bytes, target: str, keep_expiry: bool) -> bool:
-    """Send a copy of a message that has just entered ``address``, as `send_copy`. The copy does not have the id of the
+    """Send a copy of a message that has just entered ``address``; see `send_copy`. The copy does not name the id of the
     message.
     """
     message = Message(0, address, traits, body, address.broker.clock.now, traits.requested_expiry)

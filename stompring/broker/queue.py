@@ -539,7 +539,7 @@ class Dispatcher:
             return
         if not self.queue.attributes.exclusive or self.exclusive is consumer:
             self._make_ready(consumer)
-            # the pending message is one that the other ready consumers may not receive
+            # the other ready consumers may not receive this pending message
             if self.count and self.next_in_memory(consumer) is not None:
                 self.dispatch()
             elif self.blocks & PAGED:
@@ -651,7 +651,7 @@ class Dispatcher:
             consumer = ready[0] if len(ready) == 1 else self.next_consumer()
             source = consumer.source
             if source is everything or source in matching:
-                # a ready consumer has no pending message, unless it has just rejected one
+                # a consumer is ready only if it has no pending message, or has just rejected one
                 return consumer if source.head() is None else None
         return None
 
@@ -1469,9 +1469,8 @@ class Queue(QueueBase):
         ref = self._add_reference(message, PENDING)
         dispatcher = self.dispatcher
         if dispatcher.blocks & LAST_VALUE:
-            self.become_last(
-                message, ref
-            )  # the former message of its key is replaced before a consumer or the ring sees both
+            # replace the former message of the key now: neither a consumer nor the ring may see both messages
+            self.become_last(message, ref)
         dispatcher.enlist(ref, True, matching)
         if 0 <= self.ring_size < self.ring_count:
             self.evict()
@@ -1656,7 +1655,8 @@ class Queue(QueueBase):
             storage.append(ref)
             if waits:
                 storage.postponed(ref)
-        elif traits.retained >= self.retains_from:  # retained only: a restart does not recover it
+        # the message is only retained: a restart does not recover it
+        elif traits.retained >= self.retains_from:
             if self._entries is None:
                 self._entries = Entries(self, None)
             if not self._entries.messages:
@@ -1826,7 +1826,8 @@ class Queue(QueueBase):
             ref.message.account.release(REFERENCE_OVERHEAD, 0)
             if ref.state != PENDING:
                 continue
-            if failed and consumer is not None:  # a NACK; a removed consumer's attempts do not count
+            # the consumer sent a NACK; the attempts of a removed consumer do not count
+            if failed and consumer is not None:
                 ref.attempts += 1
                 ref.deliveries = max(ref.deliveries, 1) + 1  # the next delivery is a redelivery
                 if self.remove_if_exhausted(ref):

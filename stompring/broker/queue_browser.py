@@ -256,7 +256,7 @@ def find_message(
     Yields None when the caller may pause, and `PageRead` when it must wait.
     """
     others = list(elsewhere)
-    for _ in range(2):  # twice: meanwhile paging may load the message, or a consumer may get it
+    for _ in range(2):  # try twice: meanwhile paging may load the message, or a consumer may get it
         ref = queue.scheduled.get(number)
         if ref is not None:
             return ref

@@ -85,7 +85,7 @@ class SlowConsumers:
 
     def _act(self, queue: Queue, consumer: Consumer, rate: float, settings: AddressSettings) -> None:
         if consumer not in queue.consumers:
-            return  # closed meanwhile with its connection, because of another slow consumer
+            return  # the consumer was closed meanwhile: its connection had another slow consumer
         unit = settings.slow_consumer_threshold_measurement_unit
         words = unit.replace("_", " ").lower()
         text = (
