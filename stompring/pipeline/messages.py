@@ -147,7 +147,7 @@ TRAIT_LENGTHS = layout(TRAITS, "block", "destination", "user", "origin", "group"
 #: ``consumer``: number of that consumer. ``time``: time of the record (epoch ms).
 OUTCOME = layout(Struct("<BHQ"), "taken", "consumer", "time")
 
-#: Bytes behind the body of a message.
+#: Number of bytes after the body of a message.
 TERMINATOR = 2
 
 #: Limits of a batch: rows, bytes of their records, and bytes of the file between its first and last record.

@@ -403,12 +403,12 @@ class BatchProgress:
 
     @property
     def read(self) -> int:
-        """Bytes read so far."""
+        """Number of bytes read so far."""
         return int(self._read.value)
 
     @property
     def rows(self) -> int:
-        """Rows written to all tables so far."""
+        """Number of rows written to all tables so far."""
         return int(self._rows.value)
 
 

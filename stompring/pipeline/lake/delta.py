@@ -275,7 +275,7 @@ class LakeTable(Table):
                 configuration={BUCKETS_SETTING: str(buckets), CHANGES_SETTING: "true"},
                 raise_if_key_not_exists=False,
             )
-        except CommitFailedError:  # another process has created it in the meantime
+        except CommitFailedError:  # another process has created the table in the meantime
             if not self.exists():
                 raise
         self.sync_log()
@@ -301,7 +301,7 @@ class LakeTable(Table):
         about = {BATCH_KEY: str(batch), BROKER_KEY: broker, ROWS_KEY: rows, END_KEY: end}
         try:
             self.transact(table, files, Transaction(writer, batch), about=about)
-        except CommitFailedError:  # perhaps another process of this writer has committed the batch meanwhile
+        except CommitFailedError:  # another process of this writer may have committed the batch meanwhile
             if self.committed(writer) < batch:
                 raise
             return False

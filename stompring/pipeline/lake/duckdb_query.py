@@ -26,7 +26,7 @@ from .data_files import BUCKET, DATE
 from .delta import Table
 from .lake import Lake
 
-#: Rows of a result in one record batch.
+#: Number of rows of a result in one record batch.
 ROWS = 8192
 
 

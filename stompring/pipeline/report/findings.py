@@ -260,8 +260,8 @@ class RingAdvice(NamedTuple):
 
     ``modelled``: number of messages that the simulation evicts with the actual size. The closer it is to
     ``ring.replaced``, the better is the advice; 0: no advice. ``size``: least size with which the ring keeps the
-    requested share of these messages. ``enough``: least size with which it keeps all of them. ``retained``: share of
-    these messages that it keeps with each of ``sizes``.
+    requested share of these messages. ``enough``: least size with which the ring keeps all of these messages.
+    ``retained``: share of these messages that it keeps with each of ``sizes``.
     """
 
     ring: QueueTraffic

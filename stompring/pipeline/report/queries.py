@@ -373,7 +373,7 @@ class SampleTimes(NamedTuple):
 
     @property
     def tail_seconds(self) -> float:
-        """Length of the interval for current rates in seconds."""
+        """Length in seconds of the interval for current rates."""
         return (self.last - self.tail) / SECOND
 
 

@@ -349,7 +349,7 @@ def to_record(head: Head, body: bytes, received: int) -> bytes:
         headers.get(name, b"") for name in (b"destination", b"message-id", b"timestamp")
     )
     relevant = [item for item in headers.items() if item[0] not in _OMITTED]
-    if head.block:  # headers without escapes
+    if head.block:  # the headers of this block have no escapes
         lines = b"".join([b"%b:%b\n" % item for item in relevant])
     else:
         lines = b"".join([header_line(name, value) for name, value in relevant])
