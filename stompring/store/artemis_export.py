@@ -198,7 +198,7 @@ class ArtemisExportReader(ImportedFile):
         data = self._left + chunk
         end = data.rfind(b">") + 1
         tag = data.find(b"<", end)
-        if tag < 0 or data.startswith(b"<![CDATA[", tag):  # text of a body, of any length
+        if tag < 0 or data.startswith(b"<![CDATA[", tag):  # the text of a body may have any length
             end = len(data)
         self._left = data[end:]
         self._parse(_TAG.sub(_repaired, data[:end]), False)

@@ -555,7 +555,8 @@ class Journal:
                 self._gather_due = False
                 pending, self._pending = self._pending, []
                 if self._replaced:
-                    # after all messages of the turn: a torn write must not lose both the former message and the new one
+                    # replaced messages follow all messages of the turn: a torn write must not lose both the former and
+                    # the new message
                     pending += self._replaced
                     self._replaced = []
                 self._gathering = self._encode(pending)
@@ -610,7 +611,7 @@ class Journal:
                 else:
                     batch.flush()
                     self._encode_other(event)
-            except Exception:  # a bug in one event must not lose the others
+            except Exception:  # a bug in one event must not lose the other events
                 log.exception("journal record could not be encoded: %r", event)
         batch.flush()
         self.next_message = max(self.next_message, encoder.footer.greatest_number + 1)
@@ -736,7 +737,7 @@ class Journal:
         """Append encoded records to the newest segment.
 
         ``retained``: only retention needs the records. The next batch writes them, and `_sync_retained` syncs them
-        later: a power failure may lose the last second of them, the end of the process does not.
+        later: a power failure may lose those of the last second, but the end of the process loses none.
         """
         encoder = self._encoder
         data, encoder.parts = b"".join(encoder.parts), []

@@ -157,7 +157,7 @@ class PageRecovery:
         address = self._broker.directory.addresses.get(name)
         if address is not None:
             return address
-        # the first page of a new address has the description of the address
+        # look for the description of the address: the first page of a new address contains it
         for _, path in files:
             for (what, number), description in self._front(path).bindings.items():
                 if what == ADDRESS and description.get("name") == name:

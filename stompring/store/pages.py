@@ -413,7 +413,9 @@ class QueuePageState(LiveRecord):
         self.counts[index] = (deliveries, attempts)
 
     def set_due(self, index: int, due: int) -> None:
-        """Set the due time of a position. While the message is in memory the time stays: compaction may repeat it."""
+        """Set the due time of a position. The due time stays while the message is in memory, because compaction may
+        write it again.
+        """
         if self.dues is _NO_DUES:
             self.dues = {}
         self.dues[index] = due

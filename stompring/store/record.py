@@ -482,7 +482,7 @@ class StoredMessage:
 
     @property
     def size(self) -> int:
-        """Bytes of the payload."""
+        """Size of the payload in bytes."""
         size: int = MESSAGE.size + 4 * self.queues + self.traits_length + self.head + self.body + TAIL_END
         return size
 

@@ -59,7 +59,7 @@ def _has_records(data: bytes, at: int) -> bool:
 #: Milliseconds between two progress lines of a long recovery.
 PROGRESS_INTERVAL = 2000
 
-#: Messages restored between two progress reports.
+#: Number of messages restored between two progress reports.
 LOADED_AT_ONCE = 10_000
 
 #: Maximum number of messages in a `StoredRun`: their references are created together, in less than a millisecond.

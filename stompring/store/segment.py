@@ -69,7 +69,7 @@ BLOCK = 64 * 1024
 #: Bytes per read when a footer is built: whole blocks.
 READ_AT_ONCE = 16 * BLOCK
 
-#: Returns the bytes of a file from one position to before another.
+#: Returns the bytes of a file from the first position up to, and without, the second.
 ReadFile = Callable[[int, int], bytes | memoryview]
 
 

@@ -128,7 +128,7 @@ class WriteBatch:
                     _write_zeros(opened.files, write, descriptor)
                 if write.sync:
                     opened.files.sync(descriptor)
-            for write in journal:  # a segment is sealed after the file of the next one exists
+            for write in journal:  # a segment is sealed after the file of the next segment exists
                 stream = write.stream
                 if write.last:  # not stream.closed: the reactor may have closed it meanwhile, with more data
                     _finish(opened, write)
@@ -406,12 +406,12 @@ class Writer:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes appended and not yet written."""
+        """Number of bytes appended and not yet written."""
         return self.write_limit.bytes
 
     @property
     def idle(self) -> bool:
-        """Whether all appended data is on disk, and every file task is done."""
+        """Whether all appended data is on disk, and no file task is left."""
         return self._flight is None and not self._flush_due and not self._tasks
 
     # ---- appending
