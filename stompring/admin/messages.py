@@ -126,7 +126,7 @@ MAX_WHOLE_BODY = 1024 * 1024
 #: Maximum length in bytes of a body that is checked for JSON, which takes some milliseconds.
 MAX_JSON = 256 * 1024
 
-#: Bytes per step of the download of a body.
+#: Number of bytes per step of the download of a body.
 BODY_PIECE = 64 * 1024
 
 

@@ -120,7 +120,7 @@ def of_consumer(consumer: Subscription) -> Verdict:
 def _waiting(queue: Queue) -> int:
     """The number of messages that wait for a consumer."""
     if queue.non_destructive and not any(consumer.has_waiting for consumer in queue.consumers):
-        return 0  # these messages stay in the queue after every consumer has received them
+        return 0  # the messages stay in a non-destructive queue, but every consumer has received them
     return queue.count + queue.paged_count
 
 

@@ -50,7 +50,7 @@ HEAD_POINTS, ROW_POINTS = 60, 16
 #: Time limit of a request in seconds. The screen waits for each request.
 REQUEST_TIMEOUT = 5.0
 
-#: Lines of the head and the foot.
+#: Number of lines above and below the rows of a view.
 HEAD_LINES, FOOT_LINES = 7, 2
 
 

@@ -63,7 +63,7 @@ class MemoryBudget(Account):
 
     @property
     def used(self) -> int:
-        """Bytes in use."""
+        """Number of bytes in use."""
         return self.messages + self.blocks + self.answers
 
     @property
@@ -1211,7 +1211,7 @@ class TargetArea:
 
     @property
     def ready_size(self) -> int:
-        """Bytes of the `ready_messages`."""
+        """Total size in bytes of the `ready_messages`."""
         return self.size - self.page_credit.size
 
     @property
@@ -2014,7 +2014,7 @@ class HeadCache:
 
     @property
     def bytes(self) -> int:
-        """Bytes of messages that can be unloaded."""
+        """Total size in bytes of the messages that can be unloaded."""
         return sum(area.ready_size for area in self.areas if not area.active)
 
 
@@ -2137,7 +2137,7 @@ class TargetAreas:
 
     @property
     def pending_cache_bytes(self) -> int:
-        """Bytes of cached blocks."""
+        """Total size in bytes of the cached blocks."""
         return self.budget.blocks
 
     @property

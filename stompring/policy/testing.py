@@ -380,7 +380,7 @@ class PolicyHarness:
         return self._receiver.take_some(most)
 
     def settle(self, message: MessageView) -> None:
-        """Acknowledge a message of `deliver`."""
+        """Acknowledge a message that `deliver` has returned."""
         self._receiver.settle(message)
 
     def reject(self, message: MessageView) -> None:

@@ -458,7 +458,7 @@ class LocalCopy:
             os.ftruncate(descriptor, 0)
             _FILES.write_all(descriptor, change.data, 0)
         elif operation in (Operation.TRUNCATE, Operation.REWRITTEN):
-            # a later entry removes the file: this one is applied a second time
+            # a later entry removes the file, and the present entry is applied a second time
             with suppress(FileNotFoundError):
                 os.truncate(path, change.at)
         elif operation == Operation.REMOVE:

@@ -33,7 +33,7 @@ from .log import (
     encode_beat,
 )
 
-#: Bytes of file contents in one append.
+#: Maximum bytes of file contents in one append.
 APPEND_BYTES = 4 * 1024 * 1024
 
 #: Seconds for which an append is retried while the engine does not answer.

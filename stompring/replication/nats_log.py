@@ -1066,7 +1066,7 @@ class NatsLog:
             headers["Nats-Expected-Last-Subject-Sequence"] = "0"
         reason = ""
         while True:
-            if await self._end() > after:  # another entry, or this claim from an earlier attempt
+            if await self._end() > after:  # the log has another entry, or this claim from an earlier attempt
                 entry = await self._next(after + 1)
                 is_own = entry is not None and (entry.writer, entry.sequence) == (writer, after + 1)
                 return self._claimed(writer, after + 1) if is_own else None

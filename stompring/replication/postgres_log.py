@@ -61,7 +61,7 @@ _LEAST_SHARE = 1 / 32
 _TIMEOUTS = 3
 #: Maximum number of entries that are counted. To count so many takes a fraction of `CALL_TIMEOUT`.
 MAX_COUNTED = 500_000
-#: Entries that one statement deletes.
+#: Number of entries that one statement deletes.
 _PURGE_ENTRIES = 500
 #: Seconds that a sender waits for the receipt of a request, and age in seconds above which a broker ignores it.
 _REQUEST_TIMEOUT, _REQUEST_AGE = 2.0, 10.0

@@ -121,7 +121,9 @@ def boot_time() -> float:
 
 
 def failed_wait(failures: int) -> float:
-    """Return the seconds before a takeover after consecutive failed starts: 0 after the first one."""
+    """Return how many seconds to wait before the next takeover after ``failures`` consecutive failed starts: 0 after
+    one failure.
+    """
     return 0.0 if failures < 2 else min(2.0 ** min(failures - 1, 10), MAX_FAILED_WAIT)
 
 
@@ -641,7 +643,8 @@ class Node:
         self._checks += 1
         if self._checks % 2:
             self.log.request(CHECK if self._checks == 1 else REPAIR, "")
-        else:  # entries may be missing only on the node that was read, or the removal of their file is lost
+        # perhaps only the node that was read lacks the entries, or the entry that removed their file is lost
+        else:
             self._check_interval = min(2 * self._check_interval, MAX_CHECK_INTERVAL)
             self.log.read_from_leader()
             self._copy.restart(

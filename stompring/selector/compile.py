@@ -128,7 +128,7 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 def line_of(name: str) -> bytes | None:
     """Return the start of a header's line, with the line feed before it. None if the name may be one of the broker's
-    own, or if a line has it with escapes.
+    own, or if a header line would escape it.
     """
     if name.startswith(SYSTEM_PREFIXES) or name in MESSAGE_LINES:
         return None

@@ -135,7 +135,7 @@ class DiskThread:
             job, done = task
             try:
                 result = job()
-            except BaseException as fault:  # passed to `done` as the result
+            except BaseException as fault:  # `done` gets the exception as the result
                 result = fault
             self._results.put((done, result))
             if not self._scheduled.is_set():

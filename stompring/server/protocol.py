@@ -144,7 +144,8 @@ def describe_limits(configuration: BrokerConfiguration, memory: int | None = Non
 
 #: Maximum bytes of a version 1 header, with its line end.
 MAX_V1 = 107
-#: Maximum bytes of a version 2 header after its first 16: addresses and TLVs. The format allows 65535 bytes.
+#: Maximum length in bytes of the addresses and TLVs in a version 2 header, which follow its first 16 bytes. The format
+#: allows 65535 bytes.
 MAX_V2 = 4096
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"

@@ -114,7 +114,9 @@ def notify(address: str, state: str) -> None:
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float:
-    """Return the seconds of silence after which the manager restarts this process; 0: it does not watch the process."""
+    """Return the seconds of silence after which the manager restarts this process; 0: the manager does not watch the
+    process.
+    """
     text = environment.get("WATCHDOG_USEC", "")
     if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0.0

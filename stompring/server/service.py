@@ -689,7 +689,7 @@ class BrokerRun:
         service.systemd.stopping()
         try:
             yield service.stop_listening()
-        except Exception:  # a fault in one part must not stop the end of the others
+        except Exception:  # an error in one component must not keep the other components running
             twisted_log.err()
         released = self._release().addBoth(bool)
         left = SHUTDOWN_GRACE

@@ -278,7 +278,9 @@ class WebSocket:
         return b"".join(protocol.data_to_send())
 
     def write(self, data: bytes) -> None:
-        """Write bytes of the outbox. Before the upgrade keep them: an ERROR, whose text `start_close` answers."""
+        """Write bytes of the outbox. Before the upgrade only buffer the bytes: they are an ERROR, and `start_close`
+        puts its text into the HTTP answer.
+        """
         if self._state is State.OPEN:
             self._transport.write(data)
         elif self._state is State.CONNECTING:

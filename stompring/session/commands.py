@@ -102,7 +102,7 @@ class StompSession(Session):
             self.fail(error, None)
 
     def _process_in_slices(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
-        """Process frames for about `READ_SLICE` at most, then defer the rest, and serve other clients first."""
+        """Process frames until `READ_SLICE` is over. Then defer the remaining frames, and serve other clients first."""
         now = self.broker.background.now
         end = now() + READ_SLICE
         while True:

@@ -394,7 +394,7 @@ class SlowReaders:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._since: dict[Outbox, int] = {}  # ms of the steady clock
+        self._since: dict[Outbox, int] = {}  # when the socket stopped accepting data (ms, steady clock)
         self._known: set[Outbox] = set()  # slow connections that were logged
         self._timer: Timer | None = None
 

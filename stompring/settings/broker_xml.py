@@ -237,7 +237,7 @@ def _parse_xml(data: bytes, file: str) -> etree._Element:
 #: Maximum number of files that one broker.xml includes, directly or not: files may include others many times.
 MAX_INCLUDED = 200
 
-#: The name of the attribute that marks the root element of an included file, with the file.
+#: Name of the attribute that marks the root element of an included file. Its value is the path of the file.
 INCLUDED = "{urn:stompring:included}file"
 
 

@@ -334,7 +334,8 @@ def overlaps(one: str, other: str, syntax: WildcardSyntax) -> bool:
     """Whether both patterns match some address."""
     left, right = _normalized_words(one, syntax), _normalized_words(other, syntax)
     many, single = syntax.any_words, syntax.single_word
-    for word, opposite in zip(left, right, strict=False):  # usually finds a difference before a wildcard
+    # a short cut: the patterns usually differ before the first wildcard
+    for word, opposite in zip(left, right, strict=False):
         if many in (word, opposite):
             break
         if word != opposite and single not in (word, opposite):

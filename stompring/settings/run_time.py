@@ -263,7 +263,7 @@ def _add_connectors(core: etree._Element, each: RunTimeElement, values: dict[str
 
 
 def merged(configuration: BrokerConfiguration, elements: Iterable[RunTimeElement]) -> BrokerConfiguration:
-    """The configuration of a file with the elements. Raises `ConfigurationError`."""
+    """Return the configuration of a file after the changes of ``elements``. Raises `ConfigurationError`."""
     assert configuration.file is not None
     root = deepcopy(configuration.document)
     merge(root, elements, configuration)
