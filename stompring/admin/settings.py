@@ -117,7 +117,7 @@ def of_address(address: Address) -> Iterator[JsonObject]:
 def of_queue(queue: Queue) -> Iterator[JsonObject]:
     """The attributes of a queue. A queue takes values from the address-settings only when it is created."""
     address, attributes = queue.address, queue.attributes
-    # the queue of broker.xml, None for another queue
+    # the queue in broker.xml, None if broker.xml lacks it
     declared = services_of(queue).configuration.addresses if attributes.configured else ()
     configured = next((one for each in declared for one in each.queues if one.name == queue.name), None)
     repository = services_of(queue).directory.settings

@@ -146,7 +146,7 @@ class SpilledMessages(References):
 
     @property
     def number(self) -> int:
-        """The number of the first message."""
+        """The message number of the first position."""
         return self._numbers[self._start]
 
     def drop_first(self) -> None:
@@ -1145,7 +1145,8 @@ class TargetArea:
         self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the latest used at the end
         self.page_credit = PageCredit(queue, areas)
         self.group_spill = GroupSpill()
-        self.due_on_disk: deque[DueMessages] = deque()  # in the order of the due times
+        # the due messages in pages, in the order of their due times
+        self.due_on_disk: deque[DueMessages] = deque()
         self._by_address: dict[AddressBase, Cursor] = {}
         self._oldest = (-1, 0)  # key (-1: unknown) and timestamp (epoch ms) of the oldest message on disk
         self._reading_oldest = False
@@ -1244,7 +1245,7 @@ class TargetArea:
         self.queue.broker.effort.steps += len(self.queue.ready)
         for consumer in list(self.queue.ready):
             if dispatcher.scanning and dispatcher.is_scanning(consumer):
-                continue  # first ends the scan of messages in memory, which may find a match for the consumer
+                continue  # its scan of the messages in memory, which may find a match, must end first
             one = self.list_of(consumer)
             if one not in seen and not self.page_credit.exhausted(consumer):
                 seen.add(one)

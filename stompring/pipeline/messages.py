@@ -333,7 +333,7 @@ COLUMN_BUILDERS: dict[str, Callable[[_Batch], Any]] = {
 
 
 def _batch_bounds(begins: Any, ends: Any) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of each batch: the index of its first row, and of the row behind its last."""
+    """Yield the bounds of each batch: the index of its first row, and the index after its last row."""
     parts = np.cumsum(ends - begins) // BYTES, begins // SPAN, np.arange(len(begins)) // ROWS
     changes = np.zeros(len(begins) - 1, bool)
     for part in parts:

@@ -139,7 +139,7 @@ class Records:
 
     def _bounds(self) -> Any:
         header, nothing = Header.read(self.data), np.zeros((0, 2), np.int64)
-        self.first = HEADER.size  # where the first record begins
+        self.first = HEADER.size  # offset of the first record
         if len(self.data) < HEADER.size:
             self.torn = Fault(0, header.fault or "")
             return nothing

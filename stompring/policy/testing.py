@@ -54,7 +54,7 @@ from .views import AddressView, MessageView, PolicyTimer, QueueView, view_of
 #: Time at which every test begins, epoch milliseconds.
 START_TIME = 1_700_000_000_000
 
-#: Longest plausible duration in seconds, and in milliseconds. A test that uses a longer one has confused the units.
+#: Longest plausible duration in seconds, and in milliseconds. A test with a longer duration has confused the units.
 DAY, YEAR = 86_400, 366 * 86_400_000
 
 

@@ -452,7 +452,8 @@ _STREAM_NAME = re.compile(r"[^\s.*>/\\]{1,255}")
 
 # Codes of JetStream errors (err_code).
 _NOT_FOUND, _NO_MESSAGE = 10059, 10037
-_FULL = frozenset((10002, 10028, 10047, 10077))  # a limit of account, memory, storage or stream is reached
+#: Error codes of JetStream: a limit of account, memory, storage or stream is reached
+_FULL = frozenset((10002, 10028, 10047, 10077))
 _TOO_LARGE = 10054
 
 

@@ -306,7 +306,8 @@ class Node:
         self._tail: LogEntry | None = None  # the last entry that was read
         self._beat: Beat | None = None  # the last beat that was read
         self._beat_time = 0
-        self._claim: tuple[int, int, float] | None = None  # unanswered claim: writer, after, first try
+        # unanswered claim: writer, sequence before the claim, time of the first try
+        self._claim: tuple[int, int, float] | None = None
         self._refused = False  # whether the last claim failed, although the engine may answer reads
         self._short_since: float | None = None
         self._failures = 0  # number of consecutive failed starts of brokers up to now
@@ -317,7 +318,7 @@ class Node:
         self._missing = 0  # reported number of entries that the copy lacks
         self._looks = (0, 0)  # `missing` at the last check, and number of consecutive checks with this result
         self._check_asked_at, self._check_interval, self._checks = -inf, CHECK_INTERVAL, 0
-        # active
+        # state while this broker is active
         self._check = CHECK  # the next comparison: CHECK, REPAIR or none
         self._leader = ""
         self._beaten_at = 0.0

@@ -491,7 +491,7 @@ LINGER = 5.0
 #: Seconds between checks whether the client of a connection with paused reading is still connected.
 PEER_CHECK_INTERVAL = 1.0
 
-#: The first bytes of a WebSocket; no STOMP frame begins with them.
+#: The first bytes of a WebSocket; no STOMP frame begins with these bytes.
 HTTP_GET = b"GET "
 
 

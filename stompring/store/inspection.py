@@ -420,7 +420,9 @@ class PageContents:
                 self._complain(walk.end, text)
 
     def sparse_messages(self) -> Iterator[FoundMessage]:
-        """Yield the messages of `messages` with less memory, for many open pages: reads the page twice."""
+        """Yield the same messages as `messages`. This needs less memory if many pages are open: reads the page
+        twice.
+        """
         places, sizes, indexes = array("Q"), array("I"), array("I")
         for held in self.messages():
             places.append(held.at)

@@ -849,7 +849,9 @@ class Cursor:
         return states
 
     def keep_expanded(self, page_state: QueuePageState) -> None:
-        """Keep a page state uncompressed. If more than `EXPANDED_STATES` are, compress the one expanded first."""
+        """Keep a page state uncompressed. If there are more than `EXPANDED_STATES`, compress the state that was
+        expanded first.
+        """
         if page_state.loaded or page_state.listed or page_state.page.contents is not None:
             return
         page_state.listed = True

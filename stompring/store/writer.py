@@ -206,7 +206,7 @@ class ReactorSync:
         self._until = 0  # the disk counts as slow until this time (ms of the steady clock)
         self._waiting_since = 0.0  # when the batch that waits for an idle reactor was due; 0: none waits
         self.busy_batches = 0  # number of next batches that go to the disk thread without a wait
-        self.seconds = SLOW_SYNC  # a guess until the first syncs
+        self.seconds = SLOW_SYNC  # mean seconds per batch; at first an estimate
         self.count = 0  # number of batches written by the reactor's thread
 
     def observe(self, seconds: float) -> None:

@@ -282,8 +282,9 @@ class BatchBuffer:
         self._file.close()
 
     def record(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield the given batches, and record each of them before. After a call of `again`, batches are yielded without
-        recording."""
+        """Record each of the given batches, then yield it. After a call of `again`, batches are yielded without
+        recording.
+        """
         for batch in batches:
             if not self._over:
                 self._writer.write_batch(batch)
