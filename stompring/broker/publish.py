@@ -749,7 +749,6 @@ class Divert:
         kind = configuration.routing_type
         self.passes = kind is ComponentRoutingType.PASS  # copies have the routing type of their message
         self.routing_type = RoutingType(kind) if kind in RoutingType.__members__ else None
-        self.accepts = compiled_filter(configuration.filter)
         self.logged.clear()
 
     def warn(self, target: str, text: str, *values: object) -> None:
@@ -765,6 +764,8 @@ class BoundDivert(Copier):
     def __init__(self, divert: Divert, address: Address) -> None:
         self.divert = divert
         self.configuration = divert.configuration  # configuration of the divert when this object was created
+        # compiled for an existing address alone: there may be many diverts
+        self.accepts = compiled_filter(divert.configuration.filter)
         # whether copied messages do not enter the address's queues
         self.exclusive = divert.configuration.exclusive
         self.transformer = transformer_for(divert.configuration.transformer, address)
@@ -886,11 +887,7 @@ def diverts_of(address: Address) -> tuple[BoundDivert, ...]:
 
 def matching(address: Address, message: Message) -> list[BoundDivert]:
     """Return the diverts that copy a message: if exclusive diverts match, only these."""
-    found = [
-        bound
-        for bound in diverts_of(address)
-        if bound.divert.accepts is None or bound.divert.accepts(message)
-    ]
+    found = [bound for bound in diverts_of(address) if bound.accepts is None or bound.accepts(message)]
     exclusive = [bound for bound in found if bound.exclusive]
     return exclusive or found
 
@@ -948,7 +945,7 @@ def forwarding_addresses(address: Address, message: Message | None) -> Iterator[
 def depends_on_message(address: Address) -> bool:
     """Return whether the forwarding addresses of ``address`` differ from message to message."""
     return any(
-        bound.exclusive or bound.divert.accepts is not None
+        bound.exclusive or bound.accepts is not None
         for source in (address, *forwarding_addresses(address, None))
         for bound in diverts_of(source)
     )

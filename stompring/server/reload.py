@@ -35,7 +35,6 @@ from stompring.settings.model import (
     AddressConfiguration,
     BrokerConfiguration,
     DeletionPolicy,
-    DivertConfiguration,
     options_of,
 )
 
@@ -122,11 +121,11 @@ def _parts(
 
 
 def changed_values(
-    started: BrokerConfiguration, old: BrokerConfiguration, new: BrokerConfiguration
+    started: BrokerConfiguration, old: BrokerConfiguration, new: BrokerConfiguration, applied: list[str]
 ) -> Iterator[Change]:
     """Yield the settings whose values in ``new`` differ from ``old``, or from ``started`` if they require a restart.
 
-    Acceptors are left out: their URLs may contain passwords.
+    Adds the elements that are in effect now to ``applied``. Acceptors are left out: their URLs may contain passwords.
     """
     for each in fields(new):
         if each.name in COMPARED_SEPARATELY or each.name.endswith("_acceptors"):
@@ -134,9 +133,14 @@ def changed_values(
         restart = each.name in RESTART_REQUIRED
         before, after = getattr(started if restart else old, each.name), getattr(new, each.name)
         if before != after:
+            if not restart:
+                applied.append(f"<{ELEMENTS[each.name]}>")
             yield Change("broker", None, ELEMENTS[each.name], _json(before), _json(after), restart)
     was, now = _parts(old, new), _parts(new, old)
     for what in now:
+        if what != "divert":  # the caller has these
+            key = "name" if what == "broker-plugin" else "match"
+            applied += _compared(was[what], now[what], f'<{what} {key}="{{}}">')
         for name in {**now[what], **was[what]}:
             one, other = was[what].get(name, {}), now[what].get(name, {})
             for setting in {**other, **one}:
@@ -169,13 +173,12 @@ def _json(value: Any) -> object:
 
 def preview(broker: Broker, new: BrokerConfiguration, started: BrokerConfiguration | None = None) -> Reload:
     """Return the result of `apply` for a reload without a change of the broker. Raises `ConfigurationError` too."""
-    _reject_conflicts(broker, new)
-    outcome = _outcome(started, broker.configuration, new)
     settings = _settings_of(broker, new)
+    diverts = _checked(broker, new, settings)
+    outcome = _outcome(started, broker.configuration, new)
     for configured in new.addresses:
         _apply_address(broker, configured, settings, outcome, live=False)
-    for changes in (_removals, _divert_changes):
-        outcome.applied += [text for text, _ in changes(broker, new, settings)]
+    outcome.applied += [text for text, _ in (*_removals(broker, new, settings), *diverts)]
     return outcome
 
 
@@ -185,12 +188,9 @@ def _outcome(
     """Return the result of a reload, to which the caller adds addresses, queues and diverts. ``started``: the
     configuration of the start, None if that is ``old``.
     """
+    applied: list[str] = []
     started = started or old
-    changes = list(changed_values(started, old, new))
-    applied = [f"<{each.setting}>" for each in changes if each.what == "broker" and not each.restart]
-    before, after = _parts(old, new), _parts(new, old)
-    for what, key in (("address-setting", "match"), ("security-setting", "match"), ("broker-plugin", "name")):
-        applied += _compared(before[what], after[what], f'<{what} {key}="{{}}">')
+    changes = list(changed_values(started, old, new, applied))
     return Reload(
         applied,
         list(restart_required(started, new)),
@@ -255,11 +255,9 @@ def apply(
                 )
             else:
                 broker.directory.delete_queue(live.name, force=True)
-    else:
-        _reject_conflicts(broker, new)
-    begin()
     settings = _settings_of(broker, new)
-    diverts = list(_divert_changes(broker, new, settings))
+    diverts = _checked(broker, new, settings, starting)
+    begin()
     outcome = _outcome(started, old, new)
     for warning in new.warnings:
         log.warning("%s", warning)
@@ -315,40 +313,41 @@ def apply_divert(broker: Broker, new: BrokerConfiguration, name: str) -> None:
         broker.diverts.bind_to(divert)
 
 
-def _divert_changes(
-    broker: Broker, new: BrokerConfiguration, settings: SettingsRepository
-) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield a text and a function for each change of a divert. Deletes one only if config-delete-diverts is FORCE."""
+def _checked(
+    broker: Broker, new: BrokerConfiguration, settings: SettingsRepository, starting: bool = False
+) -> list[tuple[str, Callable[[], None]]]:
+    """Return a text and a function for each change of a divert.
+
+    A divert that is not in the file is deleted if config-delete-diverts is FORCE. Raises `ConfigurationError` for a
+    loop, and for a conflict with a live queue unless the broker is ``starting``.
+    """
+    if not starting:
+        for _, text in _conflicts(broker, new):
+            raise ConfigurationError(text, new.file)
     diverts = broker.diverts
-    changed, removed = _changed_diverts(broker, new, settings)
-    for divert in changed:
-        verb = "changed" if divert.name in diverts.by_name else "created"
-        yield f"divert {divert.name} {verb}", partial(diverts.put, divert)
-    for name in removed:
-        yield f"divert {name} deleted", partial(diverts.remove, name)
-
-
-def _changed_diverts(
-    broker: Broker, new: BrokerConfiguration, settings: SettingsRepository
-) -> tuple[list[DivertConfiguration], list[str]]:
-    """Return the diverts of ``new`` that differ from the live ones, and the names of the diverts to delete."""
-    if new.diverts and new.diverts is broker.configuration.diverts:
-        return [], []  # unchanged: do not compare the diverts, there may be many
-    live = {name: one.configuration for name, one in broker.diverts.by_name.items()}
+    live = diverts.by_name
+    if new.diverts and new.diverts is broker.configuration.diverts and not starting:
+        return []  # unchanged: do not compare the diverts, there may be many
     names = {divert.name for divert in new.diverts}
-    return [one for one in new.diverts if live.get(one.name) != one], [
+    # nearly all are the same object: faster than the comparison of their values
+    changed = [
+        one
+        for one in new.diverts
+        if (old := live.get(one.name)) is None or (old.configuration is not one and old.configuration != one)
+    ]
+    removed = [
         name
         for name, one in live.items()
-        if name not in names and settings.lookup(one.address).config_delete_diverts is DeletionPolicy.FORCE
+        if name not in names
+        and settings.lookup(one.configuration.address).config_delete_diverts is DeletionPolicy.FORCE
     ]
-
-
-def _reject_conflicts(broker: Broker, new: BrokerConfiguration) -> None:
-    for _, text in _conflicts(broker, new):
-        raise ConfigurationError(text, new.file)
-    loop = broker.diverts.find_loop(*_changed_diverts(broker, new, SettingsRepository.of(new)))
+    loop = None if starting else diverts.find_loop(changed, removed)
     if loop is not None:
         raise ConfigurationError(str(loop), new.file, loop.diverts[-1].line)
+    return [
+        (f"divert {one.name} {'changed' if one.name in live else 'created'}", partial(diverts.put, one))
+        for one in changed
+    ] + [(f"divert {name} deleted", partial(diverts.remove, name)) for name in removed]
 
 
 def _conflicts(broker: Broker, new: BrokerConfiguration) -> Iterator[tuple[Queue, str]]:

@@ -20,6 +20,7 @@ from stompring.settings.model import BridgeConfiguration, BrokerConfiguration, D
 from stompring.settings.network import is_local
 from stompring.settings.run_time import (
     KINDS,
+    RUN_TIME,
     RunTimeElement,
     Values,
     export,
@@ -27,6 +28,7 @@ from stompring.settings.run_time import (
     merged,
     of_file,
     read_section,
+    source_of,
     unchanged,
 )
 
@@ -48,48 +50,55 @@ class RunTimeChanges:
         self._values = broker.storage.values
         self.durable = self._values.durable  # False: a restart loses the changes
 
-    def elements(self, *kinds: str) -> list[RunTimeElement]:
-        """Return the changed elements of some kinds, or of all."""
+    def elements(self, *kinds: str, without: Container[str] = ()) -> list[RunTimeElement]:
+        """Return the changed elements of some kinds, or of all; ``without`` diverts of these names."""
         return [
             RunTimeElement(kind, name, **value)
             for kind in kinds or KINDS
             for name, value in self._values.of(kind).items()
+            if kind != "divert" or name not in without
         ]
 
     # ---- start and reload
 
+    def _kept(
+        self, configuration: BrokerConfiguration
+    ) -> tuple[list[DivertConfiguration], list[RunTimeElement]]:
+        """Return the live diverts of the run time that stay as they are, and the changed elements without these.
+
+        Such a divert is not in broker.xml, and has no transformer. There may be many.
+        """
+        present, of_file = self._broker.configuration, {one.name for one in configuration.diverts}
+        kept = [
+            one
+            for one in present.diverts
+            if configuration.wildcard == present.wildcard
+            and one.transformer is None
+            and source_of(one.line) is RUN_TIME
+            and one.name not in of_file
+        ]
+        return kept, self.elements(*KINDS, without={one.name for one in kept})
+
     def merge(self, configuration: BrokerConfiguration) -> BrokerConfiguration:
         """Return a configuration of broker.xml with the changed elements. Raises `ConfigurationError`.
 
-        Diverts without a transformer are not read again: there may be many. The caller checks loops.
+        The caller checks loops.
         """
-        elements = self.elements()
-        if not elements:
+        kept, elements = self._kept(configuration)
+        if not kept and not elements:
             return configuration
-        present = self._broker.configuration
-        live: dict[str, DivertConfiguration] = {}
-        if configuration.wildcard == present.wildcard:
-            live = {one.name: one for one in present.diverts if one.transformer is None}
-        again: list[RunTimeElement] = []
-        kept: list[DivertConfiguration] = []
-        for each in unchanged(configuration, elements):
-            one = live.get(each.name)
-            if each.kind == "divert" and each.base is None and one is not None and each.element is not None:
-                kept.append(one)
-            else:
-                again.append(each)
-        found = merged(configuration, again)
+        found = merged(configuration, unchanged(configuration, elements))
         return replace(found, diverts=(*found.diverts, *kept))
 
     def replaced(self, configuration: BrokerConfiguration) -> dict[str, RunTimeElement]:
         """Return the elements that broker.xml has changed since, by texts for operators."""
-        elements = self.elements()
-        kept = {each.place for each in unchanged(configuration, elements)}
+        _, elements = self._kept(configuration)
+        applying = {each.place for each in unchanged(configuration, elements)}
         return {
             f"{each.kind} {each.name}: broker.xml has changed since the {each.kind} was "
             f"{'deleted' if each.element is None else 'changed'} at run time; broker.xml applies": each
             for each in elements
-            if each.place not in kept
+            if each.place not in applying
         }
 
     def drop(self, configuration: BrokerConfiguration) -> list[str]:

@@ -171,7 +171,7 @@ def test_a_reload_adds_changes_and_removes_diverts_as_its_preview_says():
     assert not queued  # the addresses of this configuration are topics without subscribers
     counts = {one.name: one.unrouted_messages for one in world.broker.diverts.by_name.values()}
     assert counts == {"a": 2, "c": 1}
-    changed = {(each.name, each.setting) for each in changed_values(new, new, with_diverts())}
+    changed = {(each.name, each.setting) for each in changed_values(new, new, with_diverts(), [])}
     assert ("a", "filter") in changed and ("c", "address") in changed
 
 
@@ -201,7 +201,7 @@ def test_an_unchanged_divert_keeps_its_counters_and_its_object():
 def test_a_changed_choice_of_notifications_is_applied():
     world = running(queue())
     chosen = replace(configuration(queue()), notified=frozenset({"MESSAGE_EXPIRED", "MESSAGE_DELIVERED"}))
-    (change,) = changed_values(world.broker.configuration, world.broker.configuration, chosen)
+    (change,) = changed_values(world.broker.configuration, world.broker.configuration, chosen, [])
     assert (change.setting, change.before, change.after) == (
         "broker-plugins",
         [],
