@@ -13,7 +13,7 @@ from stompring import __version__, build
 from stompring.errors import ConfigurationError, StoreError
 
 from .context import context_names
-from .output import CommandFailed, Interrupted, one_line
+from .output import CommandFailed, Interrupted, one_line, to_json
 
 #: Sections of the help with their commands, and a line of help for each. Only the called command is imported, to start
 #: fast. A test compares the lines with the commands.
@@ -120,15 +120,26 @@ class _Main(click.Group):
             )
         return super().resolve_command(ctx, args)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.obj = "--json" in args  # before or after the name of the command
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            fault = error
         except ConfigurationError as error:
-            raise CommandFailed("\n".join(map(one_line, error.lines()))) from None
+            fault = CommandFailed("\n".join(map(one_line, error.lines())))
         except StoreError as error:
-            raise click.ClickException(str(error)) from None
+            fault = click.ClickException(str(error))
         except (KeyboardInterrupt, click.Abort):
-            raise Interrupted() from None
+            fault = Interrupted()
+        if not ctx.obj:
+            raise fault
+        # standard output has the result alone
+        click.echo(to_json({"error": fault.format_message(), "exitStatus": fault.exit_code}), err=True)
+        ctx.exit(fault.exit_code)
 
 
 @click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
@@ -146,7 +157,7 @@ class _Main(click.Group):
 @click.option("--user", metavar="NAME", help="User to log in as.")
 @click.option("--password-file", metavar="FILE", help="File with the password.")
 @click.option("--ca", metavar="FILE", help="Trusted CA certificates (PEM).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, errors too.")
 @click.version_option(
     __version__, prog_name="stompring", message=f"%(prog)s, version %(version)s ({build()})"
 )
@@ -164,7 +175,7 @@ def main(**leading_options: str | bool | None) -> None:
 
     \b
     Exit status: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 no permission or login, 5 cannot connect,
-    130 interrupted.
+    130 interrupted. With --json an error is {"error": TEXT, "exitStatus": N} on standard error.
     """
     if os.environ.get("NO_COLOR"):
         click.get_current_context().color = False

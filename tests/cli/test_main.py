@@ -1,5 +1,6 @@
 """The command as a whole: what it lists, how it fails, and that it starts without loading the reactor."""
 
+import json
 import subprocess
 import sys
 
@@ -67,6 +68,13 @@ def test_a_wrong_configuration_is_a_message_and_status_1(monkeypatch):
     result = invoke("fails", code=1)
     assert result.stderr == "Error: broker.xml:7: no such thing\n"
     assert result.stdout == ""
+    result = invoke("--json", "fails", code=1)
+    assert (json.loads(result.stderr), result.stdout) == (
+        {"error": "broker.xml:7: no such thing", "exitStatus": 1},
+        "",
+    )
+    for words, status in (("nothing", 2), ("queue list --server http://127.0.0.1:1", 5)):
+        assert json.loads(invoke(*words.split(), "--json", code=status).stderr)["exitStatus"] == status
 
 
 def test_any_other_exception_keeps_its_traceback(monkeypatch):
