@@ -374,7 +374,10 @@ class RunTimeChanges(Protocol):
     ) -> None:
         """Create or replace an element; None deletes it. Raises `ConfigurationError`, `Refused`."""
 
-    def export(self, secrets: bool) -> Deferred[str]:
+    def addresses(self, found: dict[str, Any]) -> Iterator[None]:
+        """Add the addresses and queues for `export`."""
+
+    def export(self, addresses: Mapping[str, Any], secrets: bool) -> Deferred[str]:
         """Make a broker.xml with all changes in a thread."""
 
 

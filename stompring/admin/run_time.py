@@ -421,5 +421,7 @@ def show_configuration(call: Call) -> Steps:
 
     Without secrets, references to the environment variables STOMPRING_SECRET_1 and so on replace passwords.
     """
-    document = yield from awaited(call.context.run_time.export(call.query.flag("secrets")))
+    run_time, addresses = call.context.run_time, dict[str, Any]()
+    yield from run_time.addresses(addresses)
+    document = yield from awaited(run_time.export(addresses, call.query.flag("secrets")))
     return {"document": document}

@@ -11,7 +11,7 @@ Listeners, other security options and the store need a restart (`restart_require
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, fields, is_dataclass, replace
 from functools import partial
@@ -315,7 +315,7 @@ def apply_divert(broker: Broker, new: BrokerConfiguration, name: str) -> None:
 
 def _checked(
     broker: Broker, new: BrokerConfiguration, settings: SettingsRepository, starting: bool = False
-) -> list[tuple[str, Callable[[], None]]]:
+) -> Sequence[tuple[str, Callable[[], None]]]:
     """Return a text and a function for each change of a divert.
 
     A divert that is not in the file is deleted if config-delete-diverts is FORCE. Raises `ConfigurationError` for a

@@ -15,8 +15,16 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 
 from stompring.broker.broker import Broker
+from stompring.broker.reference import QueueAttributes
 from stompring.errors import ConfigurationError, Refused
-from stompring.settings.model import BridgeConfiguration, BrokerConfiguration, DivertConfiguration
+from stompring.settings.match import is_internal
+from stompring.settings.model import (
+    BridgeConfiguration,
+    BrokerConfiguration,
+    DivertConfiguration,
+    QueueConfiguration,
+    options_of,
+)
 from stompring.settings.network import is_local
 from stompring.settings.run_time import (
     KINDS,
@@ -25,6 +33,7 @@ from stompring.settings.run_time import (
     Values,
     export,
     key_of,
+    literal,
     merged,
     of_file,
     read_section,
@@ -33,6 +42,8 @@ from stompring.settings.run_time import (
 )
 
 log = logging.getLogger(__name__)
+
+QUEUE_ROWS = [row for row in options_of(QueueConfiguration) if row.name != "name"]
 
 #: Applies a configuration that differs in one element, by kind and name. Raises `ConfigurationError` before any change.
 Use = Callable[[BrokerConfiguration, str, str], None]
@@ -216,7 +227,35 @@ class RunTimeChanges:
         if loop is not None:
             raise ConfigurationError(str(loop))
 
-    def export(self, secrets: bool) -> Deferred[str]:
+    def addresses(self, found: dict[str, Any]) -> Iterator[None]:
+        """Add the addresses and queues that were not created automatically, for `export`; a step for each queue.
+
+        Queues have the values that differ from defaults.
+        """
+        directory = self._broker.directory
+        for address in list(directory.addresses.values()):
+            homes: dict[str, dict[str, list[Values]]] = {kind.lower(): {} for kind in address.routing_types}
+            queues = [
+                queue
+                for queue in address.queues.values()
+                if not (queue.attributes.auto_created or queue.attributes.temporary)
+            ]
+            for queue in queues:
+                own = queue.attributes
+                new = QueueConfiguration(queue.name, address.name, own.routing_type, configured=True)
+                usual = QueueAttributes.of(new, directory.settings.lookup(address.name))
+                values = {
+                    row.xml_name: getattr(own, row.name)
+                    for row in QUEUE_ROWS
+                    if getattr(own, row.name) not in (None, getattr(usual, row.name))
+                }
+                home = homes.setdefault(own.routing_type.lower(), {}).setdefault("queue", [])
+                home.append(literal({"name": queue.name, **values}))
+                yield
+            if queues or not (address.auto_created or address.temporary or is_internal(address.name)):
+                found[literal(address.name)] = homes
+
+    def export(self, addresses: Values, secrets: bool) -> Deferred[str]:
         """Make a broker.xml with all changes in a thread. Without ``secrets``, references replace passwords."""
         configuration, elements = self._broker.configuration, self.elements()
         if configuration.document is None:
@@ -224,7 +263,7 @@ class RunTimeChanges:
         return deferToThreadPool(
             self._reactor,
             self._reactor.getThreadPool(),
-            lambda: export(configuration, unchanged(configuration, elements), secrets),
+            lambda: export(configuration, unchanged(configuration, elements), addresses, secrets),
         )
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from lxml import etree
 
-from stompring.errors import ConfigurationError, Line
+from stompring.errors import ConfigurationError, Line, Refused
 
 from .broker_xml import INCLUDED, read_tree
 from .document import KNOWN_REFERENCE, REFERENCE_MARK, ElementRule, root_rules
@@ -299,14 +299,29 @@ _SECRET_IN_URL = re.compile(rf"([^?;&=]*{SECRET_PARAMETER}[^=;&]*=)([^;&]+)", re
 _SECRET_KEY = re.compile("password|passcode|secret|token", re.IGNORECASE)
 
 
-def export(configuration: BrokerConfiguration, elements: Iterable[RunTimeElement], secrets: bool) -> str:
-    """The broker.xml with the elements, its includes resolved.
+def export(
+    configuration: BrokerConfiguration,
+    elements: Iterable[RunTimeElement],
+    addresses: Values,
+    secrets: bool,
+) -> str:
+    """The broker.xml with the elements, its includes resolved. ``addresses`` are all of the broker, by name.
+
+    Raises `ConfigurationError`, or `Refused` for an address, that XML cannot contain.
 
     Without ``secrets`` each password is replaced by a reference to an environment variable that does not exist:
     STOMPRING_SECRET_1 and so on. References of the file remain.
     """
     root = deepcopy(configuration.document)
     merge(root, elements, configuration)
+    core, rules = _child(root, "core"), root_rules()["configuration"].children["core"]
+    for section in [each for each in core if _local(each) == "addresses"]:
+        core.remove(section)
+    all_of = {"address": [{"name": name, **values} for name, values in addresses.items()]}
+    try:
+        _fill(_add(core, "addresses"), all_of, rules.children["addresses"])
+    except ValueError:
+        raise Refused("The name of an address or a queue has a character that XML cannot contain") from None
     numbers = count(1)
 
     def reference() -> str:

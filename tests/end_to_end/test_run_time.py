@@ -6,6 +6,7 @@ import pytest
 
 from ..broker_document import anycast
 from ..management import Answered
+from ..service import Service
 from .steps import receive
 from .test_diverts import divert, diverts
 from .test_management_messages import VOID, Manager
@@ -169,7 +170,21 @@ def test_a_bridge_to_this_broker_must_not_return_its_messages(broker, client, ma
     )
 
 
-def test_changes_survive_a_kill_until_broker_xml_changes(lasting, caplog):
+LISTS = "diverts bridges address-settings security-settings addresses queues".split()
+#: Fields that a broker started from an export has for itself.
+OWN = "definedIn line paused state queueID queueNumber configured creationTime nextCommand lastErrorTime".split()
+
+
+def shown(answer):
+    """A list or an object of the API without `OWN`, and without what was created automatically."""
+    if "data" in answer:
+        return sorted(
+            (shown(each) for each in answer["data"] if not each.get("autoCreated")), key=lambda one: str(one)
+        )
+    return {name: value for name, value in answer.items() if name not in OWN}
+
+
+def test_changes_survive_a_kill_until_broker_xml_changes(lasting, caplog, tmp_path):
     lasting.start(core=CORE)
     management = lasting.management
     management.ask("PATCH", "/diverts/filed", {"exclusive": True})
@@ -188,11 +203,31 @@ def test_changes_survive_a_kill_until_broker_xml_changes(lasting, caplog):
             {each["name"]: each["paused"] for each in ask("GET", "/bridges")["data"]},
         )
 
+    management.ask("POST", "/addresses", {"name": "made", "routingTypes": ["MULTICAST"]})
+    queue = {
+        "name": "mq",
+        "address": "made",
+        "filter": "a = '${env:X}'",
+        "ringSize": 7,
+        "routingType": "MULTICAST",
+    }
+    management.ask("POST", "/queues", {**queue, "user": "ann", "durable": False})
+    client = lasting.connect()
+    client.put("automatic", "not in the export")
+    client.disconnect()
     before = state()
     assert before[0] == {"filed": (True, "run time"), "audit": (False, "run time")}
     assert (
         before[3] == {"b": True} and before[1]["#"]["maxDeliveryAttempts"] == 3 and before[2] == [["a", "b"]]
     )
+    lists = (*LISTS, "queues/mq")
+    found = [shown(management.ask("GET", f"/{each}")) for each in lists]
+    exported = management.ask("GET", "/configuration?secrets=true")["document"]
+    assert "automatic" not in exported
+    (tmp_path / "new").mkdir()
+    other = Service(tmp_path / "new", tmp_path / "new" / "data").start(exported)
+    assert [shown(other.management().ask("GET", f"/{each}")) for each in lists] == found
+    other.stop()
     lasting.again("kill")
     assert state() == before
     assert lasting.management.ask("POST", "/reload")["warnings"] == [] and state() == before
