@@ -332,7 +332,6 @@ class Address(AddressBase):
         "_multicast",
         "_logged_full",
         "_logged_pages_full",
-        "_watching",
         "auto_created",
         "blocked_producers",
         "changes_expiry",
@@ -347,7 +346,6 @@ class Address(AddressBase):
         "generation",
         "history",
         "hooks",
-        "memory",
         "not_for_all",
         "pages",
         "paused",
@@ -405,7 +403,7 @@ class Address(AddressBase):
         self.generation = -1  # `AddressServices.generation` when the bindings were collected; -1: no bindings
         self._logged_full = False
         # whether the address was full or in page mode: `release` then checks whether it still is
-        self._watching = False
+        self.watching = False
         self._logged_pages_full = False
         self._unbind()
         self.apply(settings)
@@ -428,41 +426,17 @@ class Address(AddressBase):
 
     # ---- memory
 
-    def occupy(self, size: int, messages: int = 1) -> None:
-        """Count ``size`` bytes and ``messages`` messages that entered a queue. ``messages`` is 0 if the message was
-        already counted when it entered another queue.
-        """
-        limit, memory = self.memory_limit, self.memory
-        limit.bytes += size
-        limit.messages += messages
-        memory.bytes += size
-        memory.messages += messages
-        if limit.bytes >= limit.threshold_bytes or limit.messages >= limit.threshold_messages:
-            limit.review()
-            if limit.full and self.pages is None:
-                pages_for(self)
-        if memory.bytes >= memory.threshold_bytes or memory.messages >= memory.threshold_messages:
-            memory.review()
+    def on_full(self) -> None:
+        if self.pages is None:
+            pages_for(self)
 
-    def release(self, size: int, messages: int = 1) -> None:
-        """Subtract ``size`` bytes and ``messages`` messages that left a queue. ``messages`` is 0 if another queue still
-        holds the message.
-        """
-        limit, memory = self.memory_limit, self.memory
-        limit.bytes -= size
-        limit.messages -= messages
-        memory.bytes -= size
-        memory.messages -= messages
-        if limit.full or memory.full or self._watching:
-            self._review_release()
-
-    def _review_release(self) -> None:
+    def on_release(self) -> None:
         limit, memory = self.memory_limit, self.memory
         if limit.full:
             limit.review()
         if memory.full:
             memory.review()
-        if self._watching and self.full is None:
+        if self.watching and self.full is None:
             self._no_longer_full()
 
     @property
@@ -483,7 +457,7 @@ class Address(AddressBase):
         """Write new messages to ``pages``, until these have no unsettled message and the address is not full."""
         self.pages = pages
         self.update_slow_path()
-        self._watching = True
+        self.watching = True
 
     def set_diverts(self, diverts: tuple[Copier, ...]) -> None:
         """Replace the diverts."""
@@ -531,12 +505,12 @@ class Address(AddressBase):
             self.announce("ADDRESS_NOT_FULL", logging.INFO, f"address {self.name} is no longer full")
         if self.pages is not None:
             leave_if_empty(self)
-        self._watching = self.pages is not None
+        self.watching = self.pages is not None
 
     def log_full(self, consequence: str) -> None:
         """Log that the address is full: one line until it is no longer full."""
         if not self._logged_full:
-            self._logged_full = self._watching = True
+            self._logged_full = self.watching = True
             self.announce("ADDRESS_FULL", logging.WARNING, f"{self.describe_full()}: {consequence}")
 
     def announce(self, kind: str, level: int, text: str) -> None:

@@ -30,7 +30,7 @@ _INDEX_MASK, _PAGE_MASK = (1 << _INDEX_BITS) - 1, (1 << _PAGE_BITS) - 1
 class LastValueQueue(Queue):
     """A queue with at most one pending message for each key.
 
-    `LAST_VALUE` blocks direct delivery: every message passes through `add_pending` or a page.
+    `LAST_VALUE` blocks direct delivery: every message enters a pending list or a page.
     """
 
     def __init__(

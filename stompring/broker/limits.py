@@ -39,7 +39,7 @@ class MemoryLimit:
 
     Each address has one, and the broker has three: for all addresses, for unwritten bytes of the store, for the disk.
     Three flags serve the hot path. ``full``: a limit is reached; a caller that changes ``bytes`` or ``messages``
-    (`Address.occupy`, `Address.release`) must call `review` at the thresholds. ``slow_path``: it is not enough to
+    (`AddressBase.occupy` and `release`) must call `review` at the thresholds. ``slow_path``: it is not enough to
     enqueue a message, because the address is full or in page mode, or its messages are copied. ``unbounded``: the
     address is in page mode, and accepts messages without a limit.
     """

@@ -20,7 +20,7 @@ from mypy_extensions import mypyc_attr
 from stompring.settings.model import AddressSettings, RoutingType, TransformerConfiguration
 from stompring.stomp.frames import escape, header_line, recode, unescape
 
-from .limits import UNLIMITED, MemoryLimit
+from .limits import UNLIMITED, GlobalMemoryLimit, MemoryLimit
 
 #: Bytes of memory of a message in one queue beyond its tail: its Python objects. Measured with 128-byte bodies (see
 #: docs/dev/performance.md), so that ``max-size-bytes`` and ``global-max-size`` limit the real memory.
@@ -205,17 +205,58 @@ class Account:
 
 
 class AddressBase(Account):  # only tests have weak references: # compiled: same
-    """Base of `Address`, for messages and queues."""
+    """Base of `Address`, for messages and queues: the memory that its messages take."""
 
-    __slots__ = ("__weakref__", "memory_limit", "name", "number", "retained", "settings")
+    __slots__ = (
+        "__weakref__",
+        "memory",
+        "memory_limit",
+        "name",
+        "number",
+        "retained",
+        "settings",
+        "watching",
+    )
 
+    memory: GlobalMemoryLimit  # limit of all addresses together
     memory_limit: MemoryLimit
+    watching: bool  # whether `on_release` must be called while no limit is full
     name: str
     number: int  # number in the store
     settings: AddressSettings
     retained: (
         int | None
     )  # ``Traits.retained`` of messages to this address; None: it differs for durable and other messages
+
+    def occupy(self, size: int, messages: int = 1) -> None:
+        limit, memory = self.memory_limit, self.memory
+        limit.bytes += size
+        limit.messages += messages
+        memory.bytes += size
+        memory.messages += messages
+        if limit.bytes >= limit.threshold_bytes or limit.messages >= limit.threshold_messages:
+            limit.review()
+            if limit.full:
+                self.on_full()
+        if memory.bytes >= memory.threshold_bytes or memory.messages >= memory.threshold_messages:
+            memory.review()
+
+    def release(self, size: int, messages: int = 1) -> None:
+        limit, memory = self.memory_limit, self.memory
+        limit.bytes -= size
+        limit.messages -= messages
+        memory.bytes -= size
+        memory.messages -= messages
+        if limit.full or memory.full or self.watching:
+            self.on_release()
+
+    def on_full(self) -> None:
+        """A message was counted, and the memory limit of the address is full."""
+        raise AssertionError("a derived class has it")
+
+    def on_release(self) -> None:
+        """A message has left, and a limit was full, or ``watching`` is set."""
+        raise AssertionError("a derived class has it")
 
     def mark(self, traits: Traits) -> Traits:
         """Set ``retained`` of traits by the present settings of the address. Return the traits."""

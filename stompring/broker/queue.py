@@ -783,10 +783,7 @@ class Dispatcher:
             pending.append(ref)
             if pending.size > 2 * count + SLACK:
                 pending.sweep(count)
-        else:
-            self._list(ref, at_tail, matching)
-
-    def _list(self, ref: Reference, at_tail: bool, matching: list[PendingList] | None = None) -> None:
+            return
         if matching is None:
             matching = self.matching(ref.message, ref.sequence) if self.selector_lists else []
         if not at_tail or ref.position is not None:
@@ -799,7 +796,7 @@ class Dispatcher:
                 pending.append(ref)
             else:
                 pending.insert(ref)
-            pending.sweep(self.count)
+            pending.sweep(count)
 
     def _list_again(self, refs: list[Reference]) -> None:
         """Return references of a group backlog, in the order of delivery, to the lists of all consumers."""
@@ -1403,15 +1400,17 @@ class Queue(QueueBase):
     # ---- messages enter
 
     def enqueue(self, message: Message) -> None:
-        """Deliver a message from the address directly, or if that is blocked add it to the pending messages."""
+        """Deliver a message from the address directly, or if that is blocked add it to the pending messages. A full
+        ring evicts its head before delivery continues.
+        """
         self.messages_added += 1
-        ready = self.ready
+        dispatcher, ready = self.dispatcher, self.ready
+        matching: list[PendingList] | None = None
         if (
             ready
             and message.traits.group is None
             and not (message.expires and is_expired(message, self.broker.clock.now))
         ):
-            dispatcher = self.dispatcher
             if not dispatcher.blocks:
                 if not dispatcher.count:
                     consumer = ready[0] if len(ready) == 1 else dispatcher.next_consumer()
@@ -1424,9 +1423,20 @@ class Queue(QueueBase):
                     if found is not None:
                         found.deliver_message(message)
                         return
-                self.add_pending(message, matching)
-                return
-        self.add_pending(message)
+        ref = Reference(message, self, PENDING)
+        self._hold(message, ref)
+        if dispatcher.blocks & LAST_VALUE:
+            # the former message of its key is replaced before a consumer or the ring sees both
+            self.become_last(message, ref)
+        dispatcher.enlist(ref, True, matching)
+        if 0 <= self.ring_size < self.ring_count:
+            self.evict()
+        if ready:
+            dispatcher.dispatch()
+        if message.expires and ref.state == PENDING:
+            self.broker.expiry.watch(ref)
+        if self.hooks.enqueued is not None and ref.state == PENDING:
+            self.hooks.enqueued(ref)
 
     def deliver_tail(self, traits: Traits, tail: bytes, body_at: int) -> bool:
         """Deliver a message by its bytes, without a `Message`. Return False if the caller must `enqueue` it.
@@ -1464,23 +1474,6 @@ class Queue(QueueBase):
         consumer.deliver_message(message)
         return True
 
-    def add_pending(self, message: Message, matching: list[PendingList] | None = None) -> None:
-        """Add a pending message. A full ring evicts its head before delivery continues."""
-        ref = self._add_reference(message, PENDING)
-        dispatcher = self.dispatcher
-        if dispatcher.blocks & LAST_VALUE:
-            # replace the former message of the key now: neither a consumer nor the ring may see both messages
-            self.become_last(message, ref)
-        dispatcher.enlist(ref, True, matching)
-        if 0 <= self.ring_size < self.ring_count:
-            self.evict()
-        if self.ready:
-            dispatcher.dispatch()
-        if message.expires and ref.state == PENDING:
-            self.broker.expiry.watch(ref)
-        if self.hooks.enqueued is not None and ref.state == PENDING:
-            self.hooks.enqueued(ref)
-
     def become_last(self, message: Message, last: Reference | int) -> None:
         """Make a message that enters a last-value queue the last of its key."""
         raise AssertionError("a derived class has it")
@@ -1494,7 +1487,8 @@ class Queue(QueueBase):
 
     def mark_delivering(self, message: Message) -> Reference:
         """Return the reference to a message that is delivered on arrival, and must be settled."""
-        ref = self._add_reference(message, DELIVERING)
+        ref = Reference(message, self, DELIVERING)
+        self._hold(message, ref)
         ref.deliveries = 1
         self.delivering += 1
         return ref
@@ -1506,14 +1500,16 @@ class Queue(QueueBase):
 
     def reference_to(self, message: Message) -> Reference:
         """Return the reference to a message that was delivered with `mark_delivering_unreferenced`."""
-        ref = Reference(message, self, message.number, DELIVERING)
+        ref = Reference(message, self, DELIVERING)
         ref.deliveries = 1
         return ref
 
     def schedule(self, message: Message, due: Due, recurrence: Recurrence | None = None) -> Reference:
         """Schedule a new message for ``due`` (epoch ms), and for the repetitions of ``recurrence``."""
         self.messages_added += 1
-        ref = self._add_reference(message, SCHEDULED, due)
+        ref = Reference(message, self, SCHEDULED)
+        ref.due = due
+        self._hold(message, ref)
         ref.recurrence = recurrence
         self.postpone(ref, due)
         self.broker.expiry.watch(ref)
@@ -1555,7 +1551,8 @@ class Queue(QueueBase):
 
     def load(self, message: Message, position: Position, counts: tuple[int, int]) -> Reference:
         """Return a reference, in no list yet, to a message read from a page. ``counts``: deliveries and attempts."""
-        ref = self._add_reference(message, GONE)
+        self._hold(message)
+        ref = Reference(message, self, GONE)
         ref.position = position
         ref.deliveries, ref.attempts = counts
         return ref
@@ -1563,7 +1560,8 @@ class Queue(QueueBase):
     def restore(self, message: Message) -> Reference:
         """Return a reference, in no list yet, to a recovered message. The store sets its counts before `reinstate`."""
         self.messages_added += 1
-        return self._add_reference(message, GONE)
+        self._hold(message)
+        return Reference(message, self, GONE)
 
     def reinstate(self, ref: Reference) -> None:
         """Enqueue or schedule a reference of `restore`. A full ring evicts its head."""
@@ -1590,19 +1588,10 @@ class Queue(QueueBase):
 
     # ---- a reference is made, and undone
 
-    def _add_reference(self, message: Message, state: int, due: Due = 0) -> Reference:
-        """Return a new reference to a message, which this queue counts until `drop`. The store gets a durable or
-        retained message, unless ``state`` is GONE: the store has such a message already.
+    def _hold(self, message: Message, arrived: Reference | None = None) -> None:
+        """Count a message in memory, for this queue and for the account of the message, until `_release`. ``arrived``:
+        its new reference, for the store; None: the store has the message already, or does not record it.
         """
-        self._hold(message)
-        ref = Reference(message, self, message.number, state)
-        traits = message.traits
-        if (traits.durable or traits.retained) and state != GONE:
-            self._record_arrival(ref, due)
-        return ref
-
-    def _hold(self, message: Message) -> None:
-        """Count a message in memory, for this queue and for the account of the message, until `_release`."""
         size, holders = len(message.tail) + MESSAGE_OVERHEAD, message.holders
         if not holders:
             address = message.address
@@ -1614,6 +1603,25 @@ class Queue(QueueBase):
             message.account.occupy(REFERENCE_OVERHEAD, 0)
         message.holders = holders + 1
         self.persistent_size += size
+        traits = message.traits
+        if arrived is None or not (traits.durable or traits.retained):
+            return
+        storage = self.broker.storage
+        waits = arrived.due > message.timestamp
+        if traits.durable and self.durable:
+            storage.append(arrived)
+            if waits:
+                storage.postponed(arrived)
+        elif traits.retained >= self.retains_from:  # retained only: a restart does not recover it
+            if self._entries is None:
+                self._entries = Entries(self, None)
+            if not self._entries.messages:
+                storage.record(self._entries)
+            self._entries.messages.append(message)
+            if arrived.state == DELIVERING:
+                storage.log(arrived, DELIVERED)
+            elif waits:
+                storage.log(arrived, POSTPONED)
 
     def _release(self, message: Message) -> None:
         size, holders = len(message.tail) + MESSAGE_OVERHEAD, message.holders - 1
@@ -1646,26 +1654,6 @@ class Queue(QueueBase):
             self.broker.storage.settle(ref, reason)
         elif message.traits.retained >= self.retains_from:
             self.broker.storage.log(ref, reason)
-
-    def _record_arrival(self, ref: Reference, due: Due) -> None:
-        traits, storage = ref.message.traits, self.broker.storage
-        ref.due = due
-        waits = due > ref.message.timestamp
-        if traits.durable and self.durable:
-            storage.append(ref)
-            if waits:
-                storage.postponed(ref)
-        # the message is only retained: a restart does not recover it
-        elif traits.retained >= self.retains_from:
-            if self._entries is None:
-                self._entries = Entries(self, None)
-            if not self._entries.messages:
-                storage.record(self._entries)
-            self._entries.messages.append(ref.message)
-            if ref.state == DELIVERING:
-                storage.log(ref, DELIVERED)
-            elif waits:
-                storage.log(ref, POSTPONED)
 
     # ---- messages leave
 

@@ -56,7 +56,7 @@ class OnDisk(Reference):
 
     def __init__(self, queue: Queue, cursor: Cursor, block: Block, index: int) -> None:
         message = block.message(index)
-        super().__init__(message, queue, message.number, PENDING)
+        super().__init__(message, queue, PENDING)
         self.cursor = cursor
         self.position = (block.page, index)
         self.deliveries, self.attempts = cursor.counts(block.page, index)

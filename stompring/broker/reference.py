@@ -189,8 +189,9 @@ class QueueBase:  # only tests have weak references: # compiled: same
 class Reference:
     """One message in one queue: its position, state and delivery counts.
 
-    ``sequence`` is its position in the order of the queue, which a requeued message keeps. ``state`` is one of PENDING,
-    DELIVERING, SCHEDULED, GONE. A pending list may still have a reference in another state, and skips it.
+    ``sequence`` is its position in the order of the queue, at first the number of the message; a requeued message keeps
+    it. ``state`` is one of PENDING, DELIVERING, SCHEDULED, GONE. A pending list may still have a reference in another
+    state, and skips it.
     """
 
     __slots__ = (
@@ -207,10 +208,10 @@ class Reference:
         "watched",
     )
 
-    def __init__(self, message: Message, queue: QueueBase, sequence: int, state: int) -> None:
+    def __init__(self, message: Message, queue: QueueBase, state: int) -> None:
         self.message = message
         self.queue = queue
-        self.sequence = sequence
+        self.sequence = message.number
         self.state = state
         self.deliveries = 0  # number of deliveries; the header redelivered is true from the second one on
         self.attempts = 0  # number of failed deliveries, for max-delivery-attempts

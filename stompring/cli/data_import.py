@@ -371,7 +371,7 @@ class OfflineImport:
                 queue.become_last(message, queue.encode(pages, (page, index)))
             if place.deliveries or place.attempts:
                 cursor.take(page, index)
-                ref = Reference(message, queue, message.number, SCHEDULED if due else GONE)
+                ref = Reference(message, queue, SCHEDULED if due else GONE)
                 ref.position, ref.due = (page, index), due
                 ref.deliveries, ref.attempts = place.deliveries, place.attempts
                 cursor.returned(ref)

@@ -98,7 +98,7 @@ class StoredRun:
             message = RecoveredMessage(number, address, traits, tail, head, timestamp, expires, address)
             message.holders = 1
             message.segment = segment
-            ref = live[number] = Reference(message, queue, number, PENDING)
+            ref = live[number] = Reference(message, queue, PENDING)
             ref.deliveries = deliveries
             refs.append(ref)
         live.pop(run, None)

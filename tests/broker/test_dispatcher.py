@@ -166,12 +166,10 @@ class Cast:
     def __init__(self):
         self.world = BrokerFixture()
         self.groups = MessageGroups()
-        self.next = 0
 
     def ref(self, group, ends=False):
-        self.next += 1
         message = self.world.message("a", group=group, group_sequence=-1 if ends else 0)
-        return Reference(message, cast(Any, None), self.next, PENDING)
+        return Reference(message, cast(Any, None), PENDING)
 
     def own(self, taker, *groups):
         for group in groups:

@@ -17,7 +17,7 @@ ADDRESS = BrokerFixture().address("a")
 
 def reference(sequence, priority=4):
     message = Message(sequence, ADDRESS, Traits(b"", priority=priority), b"", 0)
-    return Reference(message, cast(Any, None), sequence, PENDING)
+    return Reference(message, cast(Any, None), PENDING)
 
 
 def sequences(pending):

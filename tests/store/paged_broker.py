@@ -133,7 +133,7 @@ class PagedBroker(StoredBroker):
 
 
 def refer(queue, cursor, message, page, index):
-    ref = Reference(message, queue, message.number, DELIVERING)
+    ref = Reference(message, queue, DELIVERING)
     ref.position = (page, index)
     ref.deliveries, ref.attempts = cursor.take(page, index)
     return ref

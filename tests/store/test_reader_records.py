@@ -91,7 +91,7 @@ def test_a_message_that_enters_one_more_queue_is_a_copy():
     one, other = world.queue("one"), world.queue("other")
     message = world.keep("one")
     assert flags(world) == {message.number: [1]}
-    other.add_pending(message)
+    other.enqueue(message)
     world.turn()
     assert flags(world) == {message.number: [1, 1 | COPY]}
     again = world.again()
