@@ -40,7 +40,7 @@ from stompring.broker.publish import (
 from stompring.errors import LimitReached, ProtocolError, Refused
 from stompring.settings.model import FullPolicy, PermissionType
 from stompring.stomp.frames import Head, header_line
-from stompring.stomp.headers import CutHead, HeaderUse
+from stompring.stomp.parser import CutHead, HeaderUse
 
 from .connect import ManagementRequest
 from .destination import OWN, Destination, remote_form

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from mypy_extensions import mypyc_attr
 
@@ -25,7 +26,7 @@ from stompring.broker.reference import Reference
 from stompring.errors import NotFound, ProtocolError, Refused
 from stompring.settings.match import TEMPORARY_QUEUE, TEMPORARY_TOPIC
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType, StompAcceptor
-from stompring.stomp.frames import Head, encode_frame, receipt_frame
+from stompring.stomp.frames import BACKSLASH, COLON, CR, LF, Head, encode_frame, escape
 
 from .connect import Login, RequestHandler, UnsupportedVersion
 from .destination import Destination, Destinations, PermissionRejected
@@ -187,12 +188,14 @@ class Session:
 
         ``transactional`` marks the end of a transaction.
         """
-        receipt = head.requested_receipt()
+        receipt = head.receipt
         if receipt is None:
             return
-        frame = receipt_frame(receipt, self.version)
+        if COLON in receipt or BACKSLASH in receipt or LF in receipt or CR in receipt:
+            receipt = escape(receipt, self.version)
+        frame = b"RECEIPT\nreceipt-id:%b\n\n\0\n" % receipt  # faster than `encode_frame`
         if durable:
-            self.broker.storage.when_synced(lambda: self.outbox.send(frame), transactional)
+            self.broker.storage.when_synced(partial(self.outbox.send, frame), transactional)
         else:
             self.outbox.send(frame)
 

@@ -11,7 +11,8 @@ from stompring.broker.publish import Rejection, Transaction, Undo, check_admissi
 from stompring.broker.reference import Reference
 from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
 from stompring.settings.model import FullPolicy
-from stompring.stomp.frames import AckHead, Head
+from stompring.stomp.frames import Head
+from stompring.stomp.parser import AckHead
 
 from .outbox import Blocked, check_identifier_length, shortened, text_of
 from .session import Session

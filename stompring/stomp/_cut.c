@@ -1,4 +1,4 @@
-/* Cuts the header block of a SEND without decoding it. It is optional: stompring/stomp/headers.py works without it.
+/* Cuts the header block of a SEND without decoding it. It is optional: stompring/stomp/parser.py works without it.
 
    For any unusual block it returns None, and the Python code decodes the block. Only memchr checks offsets against the
    length of `data`: no byte at or after `limit` is read. */

@@ -57,11 +57,11 @@ class Head:
     the first value and 1.0 the last. ``content_length`` is in bytes, -1 if absent. ``plan`` is for the caller of the
     parser, which may store any object there; the next frame with the same header block has the object, too. ``base`` is
     the head of the same block without its receipt, or None: so the frames of a producer that requests a receipt for
-    each of them share a plan. ``kept``: the head is cached. ``block`` is the header block as received, with LF line
-    ends; empty if a header in it is escaped or repeated.
+    each of them share a plan. ``receipt``: the value of this header, or None. ``kept``: the head is cached. ``block``
+    is the header block as received, with LF line ends; empty if a header in it is escaped or repeated.
     """
 
-    __slots__ = ("_block", "_headers", "base", "command", "content_length", "kept", "plan")
+    __slots__ = ("_block", "_headers", "base", "command", "content_length", "kept", "plan", "receipt")
 
     def __init__(
         self,
@@ -77,6 +77,7 @@ class Head:
         self.base: Head | None = None
         self.kept = False
         self.plan: Any = None
+        self.receipt = None if headers is None else headers.get(b"receipt")
 
     @property
     def headers(self) -> dict[bytes, bytes]:
@@ -91,10 +92,6 @@ class Head:
             self._decode()
         return self._block
 
-    def requested_receipt(self) -> bytes | None:
-        """Return the value of the ``receipt`` header, None without one."""
-        return self.headers.get(b"receipt")
-
     def _decode(self) -> dict[bytes, bytes]:
         """Decode the headers of a head that was created without them: set ``_headers`` and ``_block``."""
         raise AssertionError("a head without headers decodes them")
@@ -102,53 +99,6 @@ class Head:
     def __repr__(self) -> str:
         headers = self.headers | {b"passcode": b"***"} if b"passcode" in self.headers else self.headers
         return f"Head({self.command!r}, {headers!r}, content_length={self.content_length})"
-
-
-class AckHead(Head):
-    """The head of an ACK with ``id`` as its only header: without transaction and receipt."""
-
-    __slots__ = ("identifier",)
-
-    def __init__(self, identifier: bytes) -> None:
-        # a copy of the code of `Head.__init__`, whose call would take 10 ns even if compiled
-        self.command = b"ACK"
-        self._headers = None
-        self.content_length = -1
-        self._block = b""
-        self.base = None
-        self.kept = False
-        self.plan = None
-        self.identifier = identifier
-
-    def _decode(self) -> dict[bytes, bytes]:
-        headers = self._headers = {b"id": self.identifier}
-        self._block = b"ACK\nid:" + self.identifier
-        return headers
-
-
-class ReceiptHead(Head):
-    """The head of a SEND whose block is that of ``base`` with a ``receipt`` in addition."""
-
-    __slots__ = ("receipt",)
-
-    def __init__(self, base: Head, receipt: bytes) -> None:
-        self.command = b"SEND"
-        self._headers = None
-        self.content_length = base.content_length
-        self._block = b""
-        self.base = base
-        self.kept = False
-        self.plan = None
-        self.receipt = receipt
-
-    def requested_receipt(self) -> bytes | None:
-        return self.receipt
-
-    def _decode(self) -> dict[bytes, bytes]:
-        # the receipt is the last header here, even if it is not the last in the block
-        assert self.base is not None
-        headers = self._headers = {**self.base.headers, b"receipt": self.receipt}
-        return headers
 
 
 _LONGEST = 40  # bytes of a text in an error: enough to recognise the text, too few to fill a log
@@ -239,13 +189,6 @@ def encode_frame(
         parts.append(b"content-length:%d\n" % len(body))
     parts += (b"\n", body, b"\0\n")
     return b"".join(parts)
-
-
-def receipt_frame(receipt: bytes, version: bytes) -> bytes:
-    """Encode the RECEIPT frame for the value of a ``receipt`` header. Faster than `encode_frame`."""
-    if COLON in receipt or BACKSLASH in receipt or LF in receipt or CR in receipt:
-        receipt = escape(receipt, version)
-    return b"RECEIPT\nreceipt-id:%b\n\n\0\n" % receipt
 
 
 def recode(block: bytes, version: bytes) -> bytes:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from stompring.broker.directory import UNUSED_AFTER
 from stompring.broker.message import BROKERS_OWN, ORIGIN_HEADERS
 from stompring.session.send import NOT_PASSED_ON, user_block
+from stompring.stomp.frames import Head, encode_frame
 
 from ..broker.broker_fixture import bodies
 from .session_fixture import Server
@@ -123,3 +124,14 @@ def test_an_address_beyond_the_limit_is_refused_by_the_name_of_the_setting():
     server.pass_time(UNUSED_AFTER)
     server.client().send(destination="/topic/two")
     assert set(server.directory.addresses) == {"two"}
+
+
+@given(st.binary(), st.sampled_from(["1.0", "1.1", "1.2"]))
+def test_a_receipt_equals_the_general_encoding(receipt, version):
+    client = Server().client(version)
+    client.read()
+    client.session.receipt(Head(b"SEND", {b"receipt": receipt}))
+    client.session.outbox.flush()
+    assert client.wire.written == encode_frame(
+        b"RECEIPT", [(b"receipt-id", receipt)], version=version.encode()
+    )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stompring.stomp import headers as header_blocks
+from stompring.stomp import parser
 from tests.stomp.native_cutter import native_cutter
 
 from ..property.profile import examples
@@ -67,7 +67,7 @@ def cutter(request):
     """What cuts header blocks: Python, or where there is a compiler the native cutter."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "native":
-            patch.setattr(header_blocks, "NATIVE_CUTTER", native_cutter())
+            patch.setattr(parser, "NATIVE_CUTTER", native_cutter())
         yield
 
 

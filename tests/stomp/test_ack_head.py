@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.stomp.frames import AckHead
+from stompring.stomp.parser import AckHead
 from tests.stomp.reading import opened, pieces
 
 ACK = b"ACK\nid:q-17\n\n\0"

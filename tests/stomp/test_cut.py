@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompring.session.send import HEADER_USE
-from stompring.stomp import headers
-from stompring.stomp.headers import CutHead
+from stompring.stomp import parser
+from stompring.stomp.parser import CutHead
 from tests.property.profile import examples
 from tests.stomp.native_cutter import native_cutter
 from tests.stomp.reading import opened
@@ -15,9 +15,9 @@ from tests.stomp.test_learned_sends import warm
 
 @pytest.fixture(autouse=True, scope="module")
 def native():
-    before, headers.NATIVE_CUTTER = headers.NATIVE_CUTTER, native_cutter()
+    before, parser.NATIVE_CUTTER = parser.NATIVE_CUTTER, native_cutter()
     yield
-    headers.NATIVE_CUTTER = before
+    parser.NATIVE_CUTTER = before
 
 
 def send(*lines):
@@ -40,14 +40,14 @@ def test_a_block_is_cut(version):
     ((head, body),) = warm(version).feed(BLOCK)
     assert type(head) is CutHead and body == b"x" and head.command == b"SEND"
     assert head.key == b"destination:/queue/q\npersistent:true\n\n" and head.rest == b"a:1\nb:\n"
-    assert head.requested_receipt() == b"m-1" and head.content_length == 1
+    assert head.receipt == b"m-1" and head.content_length == 1
     ((plain, _),) = opened().feed(BLOCK)
     assert head.headers == plain.headers and head.block == BLOCK.partition(b"\n\n")[0]
 
 
 def test_without_a_receipt_the_key_is_another_one():
     ((head, _),) = warm().feed(BLOCK.replace(b"receipt:m-1\n", b""))
-    assert type(head) is CutHead and head.requested_receipt() is None
+    assert type(head) is CutHead and head.receipt is None
     assert head.key == b"destination:/queue/q\npersistent:true\n"
 
 
@@ -69,7 +69,7 @@ def test_escapes_of_1_2_are_passed_on_as_they_came():
     block = BLOCK.replace(b"a:1", b"a:\\\\\\c\\n\\r").replace(b"m-1", b"m\\c1")
     ((head, _),) = warm().feed(block)
     assert type(head) is CutHead and head.rest == b"a:\\\\\\c\\n\\r\nb:\n" and head.block == b""
-    assert head.requested_receipt() == b"m:1" and head.headers[b"a"] == b"\\:\n\r"
+    assert head.receipt == b"m:1" and head.headers[b"a"] == b"\\:\n\r"
     ((head, _),) = warm(b"1.1").feed(block.replace(b"\\r", b""))
     assert type(head) is not CutHead and head.headers[b"a"] == b"\\:\n"
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompring.errors import ProtocolError
-from stompring.stomp.frames import encode_frame, escape, header_line, receipt_frame, recode, unescape
+from stompring.stomp.frames import encode_frame, escape, header_line, recode, unescape
 
 EVERYTHING = b"a\\b:c\nd\re"
 
@@ -155,11 +155,3 @@ def test_escapes_go_there_and_back(text, version):
     escaped = escape(text, version)
     assert b"\n" not in escaped and b":" not in escaped
     assert unescape(escaped, version) == text
-
-
-@settings(deadline=None)
-@given(st.binary(), st.sampled_from([b"1.0", b"1.1", b"1.2"]))
-def test_receipt_frame_equals_the_general_encoding(receipt, version):
-    assert receipt_frame(receipt, version) == encode_frame(
-        b"RECEIPT", [(b"receipt-id", receipt)], b"", version
-    )

@@ -1,7 +1,7 @@
 """What a connection's heads cost to remember, and when that is given up."""
 
 from stompring.stomp.frames import Head
-from stompring.stomp.headers import HeadCache
+from stompring.stomp.parser import HeadCache
 from tests.stomp.reading import opened
 
 

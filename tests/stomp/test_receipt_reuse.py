@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompring.stomp.frames import ReceiptHead
 from stompring.stomp.headers import decode
-from stompring.stomp.parser import Parser
+from stompring.stomp.parser import Parser, ReceiptHead
 
 
 def parser(version=b"1.2", max_headers=100, max_header_length=1000):
@@ -106,7 +105,7 @@ def test_the_next_one_is_known_by_what_surrounds_its_receipt():
     ((before, _),) = asking(made).feed(ASKING % b"m-4")
     ((head, body),) = made.feed(ASKING % b"m:5")
     assert type(head) is ReceiptHead and head.base is before.base and body == b""
-    assert head.requested_receipt() == b"m:5" and head.content_length == -1
+    assert head.receipt == b"m:5" and head.content_length == -1
     assert head.headers == {b"destination": b"a", b"x": b"y", b"receipt": b"m:5"} and head.block == b""
 
 
@@ -134,7 +133,7 @@ def test_what_goes_on_differently_is_read_as_ever(other):
     assert str(made.error) == str(beside.error)
     if made.error is None:
         ((head, _),) = made.feed(ASKING % b"9")
-        assert head.requested_receipt() == b"9" and head.headers[b"x"] == b"y"
+        assert head.receipt == b"9" and head.headers[b"x"] == b"y"
 
 
 def test_a_known_one_may_be_cut_anywhere():
@@ -153,5 +152,5 @@ def test_another_version_reads_them_anew():
 
 def test_heads_say_which_receipt_is_requested():
     first, second, third = heads(parser(), b"SEND\na:b", b"SEND\na:b\nreceipt:c\\\\d", b"ACK\nid:1")
-    assert (first.requested_receipt(), third.requested_receipt()) == (None, None)
-    assert second.requested_receipt() == b"c\\d"
+    assert (first.receipt, third.receipt) == (None, None)
+    assert second.receipt == b"c\\d"
