@@ -405,7 +405,7 @@ class OfflineImport:
     def settle(self) -> None:
         """Wait until all changes are synced."""
         safe: list[bool] = []
-        self._storage.writer.when_synced(lambda: safe.append(True))
+        self._storage.writer.when_synced(lambda: safe.append(True), None)
         self._reactor.turn()
         while not safe:
             if self._storage.failing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,6 @@ class Durable:
         identity: bytes = NO_IDENTITY,
     ) -> None:
         clock = Clock(reactor)
-        self._sync_transactional = configuration.journal_sync_transactional
-        self._sync_others = configuration.journal_sync_non_transactional
         self.files = files or Files()
         page_sync = configuration.page_sync_timeout
         self.writer = Writer(
@@ -48,12 +46,14 @@ class Durable:
             configuration.journal_buffer_timeout / 1e9,
             None if page_sync is None else page_sync / 1e9,
         )
+        self.writer.sync_transactional = configuration.journal_sync_transactional
+        self.writer.sync_others = configuration.journal_sync_non_transactional
         self.journal = Journal(
             directory,
             self.writer,
             clock,
             configuration.journal_file_size,
-            sync=self._sync_transactional or self._sync_others,
+            sync=self.writer.sync_transactional or self.writer.sync_others,
         )
         self.journal.identity = identity
         self.compaction = Compaction(
@@ -82,6 +82,7 @@ class Durable:
         self.record = self.journal.record
         self.begin = self.journal.begin_transaction
         self.commit = self.journal.commit
+        self.when_synced = self.writer.when_synced
         self.drain = self.writer.drain
         self.unbind = self.bindings.unbind
         self._recovering = False
@@ -139,14 +140,7 @@ class Durable:
             self.notes[number] = value
             self.bindings.bind(number)
 
-    # ---- safety
-
-    def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
-        # the settings journal-sync-transactional and journal-sync-non-transactional
-        if self._sync_transactional if transactional else self._sync_others:
-            self.writer.when_synced(call)
-        else:
-            call()
+    # ---- the end
 
     def close(self) -> None:
         self.compaction.stop()

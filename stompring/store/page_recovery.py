@@ -287,7 +287,7 @@ class PageRecovery:
         """
         if number in self._replay.page_files:
             self._forget_file(number)
-            self._paging.writer.when_synced(call)
+            self._paging.writer.when_synced(call, None)
         else:
             call()
 

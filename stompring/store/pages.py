@@ -1444,7 +1444,7 @@ class Paging:
         """Release a directory that has no page files. With ``purge``, delete the directory."""
         self._of_directory.pop(directory, None)
         if self.purge:
-            self.writer.when_synced(lambda: self.sweep(directory))
+            self.writer.when_synced(lambda: self.sweep(directory), None)
 
     def adopt(self, pages: Pages) -> None:
         """Add the pages of an address that recovery has restored."""
@@ -1500,7 +1500,7 @@ class Paging:
         if page.file is not None:
             page.file.gone = True
             self.log.update(page.file)
-        self.writer.when_synced(remove)
+        self.writer.when_synced(remove, None)
 
     def write_gathered(self) -> None:
         gathered, self.gathered = self.gathered, []

@@ -372,6 +372,8 @@ class Writer:
         self.gather: Callable[[], bool] = lambda: True
         #: Calls the function in its argument, which runs the callbacks of a batch.
         self.around: Callable[[Callable[[], None]], object] = lambda call: call()
+        self.sync_transactional = True  # journal-sync-transactional
+        self.sync_others = True  # journal-sync-non-transactional
         self.draining = False  # whether `gather` must encode all events in one call
         self.batches = 0
         self.bytes_written = 0
@@ -465,9 +467,13 @@ class Writer:
         self._next.awaited = True
         self._round_end(self.end_of_turn)
 
-    def when_synced(self, call: Callable[[], None]) -> None:
-        """Call ``call`` when all data that needs a sync is synced; immediately if no such data is pending."""
-        if self._next.awaited:
+    def when_synced(self, call: Callable[[], None], transactional: bool | None = False) -> None:
+        """Call ``call`` when all data that needs a sync is synced; immediately if no such data is pending, or if the
+        setting for changes of a transaction, or for other ones, is off. None: the settings do not matter.
+        """
+        if transactional is not None and not (self.sync_transactional if transactional else self.sync_others):
+            call()
+        elif self._next.awaited:
             self._next.callers.append(call)
         elif self._flight is not None and self._flight.awaited:
             self._flight.callers.append(call)
