@@ -412,6 +412,7 @@ class Address(AddressBase):
         """Apply new settings."""
         self.settings = settings
         self.changes_expiry = changes_expiry(settings)
+        self.prefetch = settings.prefetch_messages, settings.prefetch_bytes
         retained = {Retain.ALL: EVERYWHERE, Retain.NONE: NOWHERE}
         self.retained = retained.get(settings.retain) if self.broker.storage.keeps_all else None
         self.memory_limit.set_limits(settings.max_size_bytes, settings.max_size_messages)

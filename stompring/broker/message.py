@@ -213,6 +213,7 @@ class AddressBase(Account):  # only tests have weak references: # compiled: same
         "memory_limit",
         "name",
         "number",
+        "prefetch",
         "retained",
         "settings",
         "watching",
@@ -224,6 +225,7 @@ class AddressBase(Account):  # only tests have weak references: # compiled: same
     name: str
     number: int  # number in the store
     settings: AddressSettings
+    prefetch: tuple[int, int]  # ``prefetch-page-messages`` and ``prefetch-page-bytes`` in force
     retained: (
         int | None
     )  # ``Traits.retained`` of messages to this address; None: it differs for durable and other messages

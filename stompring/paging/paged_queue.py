@@ -51,20 +51,25 @@ class MemoryBudget(Account):
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.messages = 0  # bytes of messages from pages that a queue holds, pending or in delivery
+        self.used = 0  # bytes in use, also those of messages that a queue holds, pending or in delivery
         self.blocks = 0  # bytes of blocks in the pending cache
         self.answers = 0  # bytes of remembered selector results
 
     def occupy(self, size: int, messages: int = 1) -> None:
-        self.messages += size
+        self.used += size
 
     def release(self, size: int, messages: int = 1) -> None:
-        self.messages -= size
+        self.used -= size
 
-    @property
-    def used(self) -> int:
-        """Number of bytes in use."""
-        return self.messages + self.blocks + self.answers
+    def add_block(self, size: int) -> None:
+        """Count a block of the pending cache; ``size`` is negative for an evicted block."""
+        self.blocks += size
+        self.used += size
+
+    def add_answers(self, number: int) -> None:
+        """Count remembered selector results; ``number`` is negative for dropped results."""
+        self.answers += number * ANSWER_SIZE
+        self.used += number * ANSWER_SIZE
 
     @property
     def has_room_for_answers(self) -> bool:
@@ -267,12 +272,12 @@ class HeaderTest:
             self._hits = 0
         if budget.has_room_for_answers:
             known[traits] = answer
-            budget.answers += ANSWER_SIZE
+            budget.add_answers(1)
         return answer
 
     def forget(self) -> None:
         """Drop all results, and return their memory to the budget."""
-        self._budget.answers -= ANSWER_SIZE * len(self._known)
+        self._budget.add_answers(-len(self._known))
         self._known.clear()
 
 
@@ -541,7 +546,7 @@ class PendingCache:
         insort(of_page.setdefault(block.page, []), block, key=by_first)
         self._used[block] = pages
         self._of_address[pages] = self._of_address.get(pages, 0) + block.size
-        self._budget.blocks += block.size
+        self._budget.add_block(block.size)
 
     def _evict(self, block: Block) -> None:
         pages = self._used.pop(block)
@@ -550,7 +555,7 @@ class PendingCache:
         if not blocks:
             del self._of_page[block.page]
         self._of_address[pages] -= block.size
-        self._budget.blocks -= block.size
+        self._budget.add_block(-block.size)
 
     def shrink(self, size: int) -> None:
         """Evict the least recently used blocks, in total at least ``size`` bytes."""
@@ -1004,10 +1009,7 @@ class PageCredit:
         self._queue = queue
         self._areas = areas
         self.shares: defaultdict[Consumer, ConsumerCredit] = defaultdict(ConsumerCredit)
-        self._out: dict[Reference, ConsumerCredit] = {}
-
-    def __len__(self) -> int:
-        return len(self._out)
+        self.out: dict[Reference, ConsumerCredit] = {}  # messages in delivery
 
     def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
         """Count a message that is delivered to a consumer."""
@@ -1016,11 +1018,11 @@ class PageCredit:
         share.messages += 1
         share.size += size
         self.size += size
-        self._out[ref] = share
+        self.out[ref] = share
 
     def release(self, ref: Reference) -> None:
         """Subtract a settled or requeued message, if it was in delivery."""
-        share = self._out.pop(ref, None)
+        share = self.out.pop(ref, None)
         if share is not None:
             size = ref.message.size
             share.messages -= 1
@@ -1208,17 +1210,12 @@ class TargetArea:
     @property
     def ready_messages(self) -> int:
         """Number of messages from pages that are in memory and not in delivery."""
-        return self.messages - len(self.page_credit)
+        return self.messages - len(self.page_credit.out)
 
     @property
     def ready_size(self) -> int:
         """Total size in bytes of the `ready_messages`."""
         return self.size - self.page_credit.size
-
-    @property
-    def active(self) -> bool:
-        """Whether a consumer can receive messages now."""
-        return self.queue.dispatcher.active
 
     def cursor_of(self, ref: Reference) -> Cursor | None:
         """Return the cursor for the address of a message, None if the queue has no message in pages of that address."""
@@ -1502,11 +1499,14 @@ class TargetArea:
         """Load a message that was just paged, if no message on disk precedes it and the limits allow it."""
         level = message.traits.priority
         if cursor.levels[level] == 1 and not self.due_on_disk:
-            first = all(other is cursor or not other.levels[level] for other in self.cursors)
-            if first and self._may_serve_from_memory(message):
-                self._serve_from_memory(cursor, position, message)
-                return
-        if not self.lists or not self.active:
+            for other in self.cursors:
+                if other is not cursor and other.levels[level]:
+                    break
+            else:
+                if self._may_serve_from_memory(message):
+                    self._serve_from_memory(cursor, position, message)
+                    return
+        if not self.lists or not self.queue.dispatcher.active:
             return
         for one in self.ready_lists():
             track = one.track(cursor)
@@ -1530,7 +1530,8 @@ class TargetArea:
                 self._unload_ring()
 
     def _may_serve_from_memory(self, message: Message) -> bool:
-        queue, active, size = self.queue, self.active, message.size
+        queue, size = self.queue, message.size
+        active = queue.dispatcher.active
         if self._is_ring():
             return active and queue.count < queue.ring_size
         if active and not queue.count:
@@ -1547,8 +1548,7 @@ class TargetArea:
         return queue.ring_size >= 0 and not queue.attributes.ring_counts_paged
 
     def _has_memory(self, size: int) -> bool:
-        settings = self.queue.address.settings
-        messages, most = settings.prefetch_messages, settings.prefetch_bytes
+        messages, most = self.queue.address.prefetch
         if 0 <= messages <= self.ready_messages or 0 <= most < self.ready_size + size:
             return False
         return self.areas.free_memory(size)
@@ -1592,7 +1592,7 @@ class TargetArea:
     def _needed(self) -> bool:
         """Return whether messages should be loaded now."""
         due = bool(self.due_on_disk) and DUE not in self._fetching
-        if not self.active:
+        if not self.queue.dispatcher.active:
             if self.ready_messages:
                 self.areas.idle(self)
             return self._head_needed() or due
@@ -1623,7 +1623,7 @@ class TargetArea:
         queue = self.queue
         if self.due_on_disk:
             self._load_due(in_time)
-        if self.active:
+        if queue.dispatcher.active:
             lists = list(self.ready_lists())
             self._turn = turn = self._turn % len(lists) if lists else 0
             for one in (*lists[turn:], *lists[:turn]):
@@ -2004,19 +2004,19 @@ class HeadCache:
 
     def shrink(self, size: int) -> None:
         """Unload messages, in total at least ``size`` bytes, or all if they have less."""
-        end = self._budget.messages - size
+        end = self._budget.used - size
         for area in list(self.areas):
-            if self._budget.messages <= end:
+            if self._budget.used <= end:
                 return
-            if not area.active:
-                area.unload_until(lambda: self._budget.messages <= end)
-            if self._budget.messages > end:
+            if not area.queue.dispatcher.active:
+                area.unload_until(lambda: self._budget.used <= end)
+            if self._budget.used > end:
                 del self.areas[area]  # `TargetAreas.idle` adds the area again
 
     @property
     def bytes(self) -> int:
         """Total size in bytes of the messages that can be unloaded."""
-        return sum(area.ready_size for area in self.areas if not area.active)
+        return sum(area.ready_size for area in self.areas if not area.queue.dispatcher.active)
 
 
 class TargetAreas:

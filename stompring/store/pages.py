@@ -1043,6 +1043,7 @@ class Pages:
         self._pages: list[Page] = []
         self._by_number: dict[int, Page] = {}
         self._last: Page | None = None  # the page that is appended to
+        self.empty = True
         self._left = 0  # number of pages with unsettled messages
         self._plans: dict[object, AppendPlan] = {}
         self._settings: object = None
@@ -1056,10 +1057,6 @@ class Pages:
     @property
     def count(self) -> int:
         return len(self._pages)
-
-    @property
-    def empty(self) -> bool:
-        return not self._left
 
     @property
     def messages(self) -> int:
@@ -1320,6 +1317,7 @@ class Pages:
         """Count a queue that gets its first message in a page."""
         if not page.left:
             self._left += 1
+            self.empty = False
         page.left += 1
 
     def queue_left(self, page: Page) -> None:
@@ -1327,6 +1325,7 @@ class Pages:
         page.left -= 1
         if not page.left:
             self._left -= 1
+            self.empty = not self._left
             if page is not self._last:
                 self.retire(page)
 

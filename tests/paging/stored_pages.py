@@ -98,6 +98,6 @@ def assert_nothing_paged(world):
         assert address.pages is None, address.name
         assert not address.memory_limit.paging
     assert all(queue.paged is None for queue in world.directory.queues.values())
-    assert (world.areas.budget.messages, world.areas.budget.blocks) == (0, 0)
+    assert (world.areas.budget.used, world.areas.budget.blocks) == (0, 0)
     assert not world.areas.areas
     assert not world.page_files()

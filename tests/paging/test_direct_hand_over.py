@@ -49,7 +49,7 @@ def test_what_is_acknowledged_by_delivery_is_counted_as_such():
     world.settle_down()
     assert taker.bodies == [b"%d" % number for number in range(60)]
     assert (queue.messages_acknowledged, queue.messages_delivered, queue.delivering) == (60, 60, 0)
-    assert (queue.persistent_size, queue.message_count, world.areas.budget.messages) == (0, 0, 0)
+    assert (queue.persistent_size, queue.message_count, world.areas.budget.used) == (0, 0, 0)
 
 
 def test_a_redelivery_says_so_to_who_acknowledges_by_delivery():
