@@ -145,7 +145,12 @@ def _forwarded(stored: bytes, routing_type: str | None, version: bytes) -> tuple
     """Return the forwarded header lines of a message, and whether they have a duplicate id."""
     lines = stored.splitlines(keepends=True)
     names = [line.partition(b":")[0] for line in lines]
-    forwarded = [line for name, line in zip(names, lines, strict=True) if name not in ROUTING_HEADERS]
+    # RabbitMQ creates an exclusive queue for persistent:false, and deletes it with the connection of the bridge
+    forwarded = [
+        line
+        for name, line in zip(names, lines, strict=True)
+        if name not in ROUTING_HEADERS and line != b"persistent:false\n"
+    ]
     if routing_type is not None:
         forwarded.append(b"destination-type:%b\n" % routing_type.encode())
     return recode(b"".join(forwarded), version), DUPLICATE_ID in names

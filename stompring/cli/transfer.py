@@ -394,7 +394,8 @@ def send_frame(headers: Pairs, fixed: Iterable[Pair], head: Head, body: bytes, v
         (name, value)
         for name, value in head.headers.items()
         if name not in names
-        and (name, value) != (b"expires", b"0")
+        # RabbitMQ creates an exclusive queue for persistent:false, and deletes it with the connection
+        and (name, value) not in ((b"expires", b"0"), (b"persistent", b"false"))
         and not (name == b"reply-to" and value.startswith(TEMPORARY))
     ]
     if b"content-length" in head.headers or b"\0" in body:

@@ -162,8 +162,8 @@ def test_a_transformer_sets_and_removes_headers():
     world.remote.accept()
     world.send_all(b"a", headers={"priority": "4", "persistent": "false", "secret": "x", "y": "1"})
     headers, _ = world.remote.frames[0]
-    assert {name: headers.get(name) for name in ("branch", "priority", "secret", "y")} == {
-        "branch": "7", "priority": "9", "secret": None, "y": "1",
+    assert {name: headers.get(name) for name in ("branch", "priority", "persistent", "secret", "y")} == {
+        "branch": "7", "priority": "9", "persistent": None, "secret": None, "y": "1",
     }  # fmt: skip
 
 
