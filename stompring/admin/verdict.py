@@ -111,6 +111,8 @@ def of_consumer(consumer: Subscription) -> Verdict:
         return Verdict(
             f"its selector matches none of {counted(_waiting(queue), 'waiting message')}", _browse(queue)
         )
+    if obstacle == IDLE and held:
+        return Verdict(f"{IDLE}, and no ACK for {counted(held, 'message')}", connection)
     return Verdict(obstacle or "it gets messages")
 
 
@@ -209,11 +211,15 @@ def _of_idle(queue: Queue) -> Verdict:
     parts = []
     if queue.scheduled_count:
         parts.append(f"{counted(queue.scheduled_count, 'message')} scheduled and not due")
+    unsettled = queue.delivering and not _rate(queue.history, "acknowledged")
     if queue.delivering:
-        parts.append(f"{counted(queue.delivering, 'message')} delivered and not acknowledged")
+        none = " (no ACK arrives)" if unsettled and queue.history is not None else ""
+        parts.append(f"{counted(queue.delivering, 'message')} delivered and not acknowledged{none}")
     if queue.non_destructive and queue.count:
         parts.append(f"{counted(queue.count, 'message')} kept for later consumers")
     command = _command("message browse --scheduled --limit=5", queue.name) if queue.scheduled_count else None
+    if unsettled:
+        command = _consumers(queue)
     consumers = counted(len(queue.consumers), "consumer") if queue.consumers else "no consumers"
     return Verdict(f"no message waits: {', '.join([*parts, consumers])}", command)
 

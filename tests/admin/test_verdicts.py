@@ -91,8 +91,8 @@ QUEUES = {
     "delivered": (
         {},
         "subscribe 1 ack=client;send 2",
-        "No message waits: 2 messages delivered and not acknowledged, 1 consumer.",
-        None,
+        "No message waits: 2 messages delivered and not acknowledged (no ACK arrives), 1 consumer.",
+        CONSUMERS,
     ),
     "ring": (
         {"ring_size": 2},
@@ -259,6 +259,11 @@ CONNECTIONS = {
         "Its selector matches none of 2 waiting messages.",
     ),
     "paused": ("subscribe 1;pause queues", "It is read, and its client reads.", "The queue is paused."),
+    "held": (
+        "subscribe 1 ack=client;send 2",
+        "It is read, and its client reads.",
+        "No message waits for it, and no ACK for 2 messages.",
+    ),
     "browser": (
         "subscribe 1 browser=true",
         "It is read, and its client reads.",
