@@ -531,7 +531,8 @@ def _unknown_element(name: str, parent: str, rule: ElementRule) -> str:
         return f'{what}; it is an attribute: <{parent} {name}="…">'
     if parents_of(name):
         return f"{what}; it belongs in {' or '.join(f'<{home}>' for home in parents_of(name))}"
-    return with_suggestion(what, name, (*rule.children, *rule.attributes))
+    text = with_suggestion(what, name, (*rule.children, *rule.attributes))
+    return text if text != what else f"{what}; 'stompring settings {parent}' lists those that exist"
 
 
 def _unknown_attribute(name: str, parent: str, rule: ElementRule) -> str:
@@ -1021,6 +1022,15 @@ class _CoreReader:
         for name, usual in SECURITY_FILES.items():
             path = self._plain.get(name) or (usual if secure else None)
             self._plain[name] = None if path is None else str(self._folder / path)
+        if (
+            secure
+            and modules
+            and "users_file" in given
+            and not any(isinstance(each, LoginModule) and each.kind == "properties" for each in modules)
+        ):
+            return (
+                "no user of <users-file> can log in by a password: <login-modules> is set and has no <properties/>",
+            )
         if not secure or modules or "users_file" in given or Path(self._plain["users_file"]).exists():
             return ()
         try:

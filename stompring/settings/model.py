@@ -947,7 +947,8 @@ class AddressSettings:
     max_size_messages: int = option(
         -1,
         "countOrNoLimit",
-        "The same limit as a number of messages. The limit that is reached first counts.",
+        "Messages that one address may hold in all its queues before `address-full-policy` applies; paged messages do "
+        "not count. The limit that is reached first counts, this one or `max-size-bytes`. -1: no limit.",
         unit="messages",
     )
     address_full_policy: str = option(  # one of `FullPolicy`, or the name of a broker-plugin

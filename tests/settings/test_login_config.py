@@ -154,6 +154,8 @@ def test_ldap_login_module_has_the_options_of_artemis_and_the_short_form_is_the_
     )
     login_config(tmp_path, LDAP.format(""))
     assert not configured(tmp_path).uses_users_file
+    modules = "<login-modules><certificate/></login-modules><users-file>u</users-file>"
+    assert "no user of <users-file> can log in by a password" in configured(tmp_path, modules).warnings[0]
 
 
 @pytest.mark.parametrize(
