@@ -204,7 +204,8 @@ def _attribute(row: Option, flag: str) -> inspect.Parameter:
     value_type = VALUE_TYPES[row.type]
     meaning = row.meaning.replace("`", "")
     if row.unit:
-        meaning += f"  [{row.unit}]"
+        default = "" if row.default is None or row.http else f"default: {row.default} "
+        meaning += f"  [{default}{row.unit}]"
     kind = "str"
     if value_type.kind is bool:
         kind, declared = "bool", option(f"{flag}/--no-{flag[2:]}", meaning, default=None)

@@ -219,7 +219,11 @@ BRIDGE_ROWS = [
 def create_bridge(
     name: str = NAME,
     queue: str = option("NAME", "Forward the messages of this queue.", shell_complete=QUEUE_NAMES),
-    to: tuple[str, ...] = option("URL", "URL of the remote broker. Several are tried in this order."),
+    to: tuple[str, ...] = option(
+        "URL",
+        "URL of the remote broker: tcp://HOST:PORT, ssl:// for TLS; for RabbitMQ with ?virtualHost=/, its default. "
+        "Repeatable; several are tried in this order.",
+    ),
     connectors: tuple[str, ...] = option(
         "--connector", "NAME", "Connector of broker.xml, in place of --to. Repeatable."
     ),
@@ -236,7 +240,11 @@ def create_bridge(
       stompring bridge create backup --queue orders --to tcp://backup.example.com:61613
       stompring bridge create far --queue orders --to "ssl://far.example.com:61614" --remote-user ada \\
         --remote-password-file far.password --forwarding-address orders.copy
+      stompring bridge create rabbit --queue orders --to "tcp://rabbit.example.com:61613?virtualHost=/" \\
+        --remote-user ada --remote-password-file rabbit.password --forwarding-address /queue/orders
     """
+    if not to and not connectors:
+        raise click.UsageError("name the remote broker with --to URL or --connector NAME")
     body = {
         "name": name,
         "queue": queue,
@@ -334,19 +342,26 @@ def set_address_setting(
 ) -> None:
     """Set values of an address-setting, which is created if it does not exist. Other values stay.
 
-    KEY is a name of broker.xml or of the API. All addresses that match have the values at once; existing queues keep
-    their attributes.
+    KEY is a name of broker.xml or of the API: 'stompring settings address-setting' lists all. All addresses that match
+    have the values at once. A default-… setting, such as default-ring-size, is for new queues: 'stompring queue update'
+    changes the others.
 
     \b
     Examples:
       stompring address-setting set "orders.#" max-size-messages=1000 address-full-policy=BLOCK
+      stompring address-setting set "orders.#" default-ring-size=1000
       stompring address-setting set orders max-delivery-attempts=3 dead-letter-address=DLQ
     """
     settings = dict(
         pair(each, "a value must be KEY=VALUE, such as max-size-messages=1000") for each in values
     )
     answer = remote.patch("address-settings", match, body={"settings": settings})
-    remote.report(answer, f"address-setting {answer['match']} changed: {', '.join(values)}")
+    kept = (
+        "; existing queues keep their attributes"
+        if any(key.startswith("default") for key in settings)
+        else ""
+    )
+    remote.report(answer, f"address-setting {answer['match']} changed: {', '.join(values)}{kept}")
 
 
 @command(address_setting, "unset")
@@ -412,7 +427,8 @@ def set_security_setting(
 ) -> None:
     """Set the roles of permissions on addresses that match. Permissions that are not named stay.
 
-    The most specific match alone decides about an address.
+    The most specific match alone decides about an address: name all roles that shall keep a permission there.
+    'stompring permission check' shows the permissions in force.
 
     \b
     Examples:
@@ -421,7 +437,10 @@ def set_security_setting(
     """
     answer = remote.patch("security-settings", match, body={"permissions": permissions})
     granted = "; ".join(f"{kind} to {', '.join(roles)}" for kind, roles in answer["permissions"].items())
-    remote.report(answer, f"security-setting {answer['match']} grants {granted or 'nothing'}")
+    remote.report(
+        answer,
+        f"security-setting {answer['match']} grants {f'{granted}, and nothing else' if granted else 'nothing'}",
+    )
 
 
 @command(security_setting, "unset")
