@@ -50,7 +50,8 @@ export function Finder() {
       setActive(Math.max(-1, Math.min(hits.length - 1, active + step)));
     } else if (event.key === "Enter" && text.trim()) {
       event.preventDefault();
-      go(active >= 0 ? hits[active].href : link("queues", { search: text.trim() }));
+      const hit = hits[active] ?? hits.find((each) => each.name === text.trim());
+      go(hit ? hit.href : link("queues", { search: text.trim() }));
     } else if (event.key === "Escape") {
       if (text) setText("");
       else field.current?.blur();

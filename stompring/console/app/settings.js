@@ -37,9 +37,9 @@ export function SettingsTable({ poll, what, more = [], link }) {
 
 /** @type {import("./ui/table.js").Column[]} */
 const COLUMNS = [
-  { key: "element", label: "Setting", sort: true, width: "230px", render: (row) => html`<code>${row.element || row.name}</code>` },
-  { key: "value", label: "Value", width: "170px", render: (row) => html`<span class="wrap">${valueOf(row)}</span>` },
-  { key: "source", label: "From", sort: true, width: "190px", render: (row) => html`<${Source} row=${row} />` },
+  { key: "element", label: "Setting", sort: true, width: "220px", render: (row) => html`<code>${row.element || row.name}</code>` },
+  { key: "value", label: "Value", width: "120px", render: (row) => html`<span class="wrap">${valueOf(row)}</span>` },
+  { key: "source", label: "From", sort: true, width: "176px", render: (row) => html`<${Source} row=${row} />` },
   { key: "meaning", label: "Meaning", render: (row) => html`<span class="wrap muted">${plain(row.meaning)}</span>` },
 ];
 

@@ -63,15 +63,15 @@ const TONES = { CONNECTED: "ok", CONNECTING: "accent", WAITING: "warning", STOPP
 
 /** @param {() => Promise<void>} refresh @returns {import("../ui/table.js").Column[]} */
 const bridgeColumns = (refresh) => [
-  { key: "name", label: "Bridge", sort: true, width: "100px", render: (row) => html`<span class="name">${row.name}</span>` },
-  { key: "queue", label: "Queue", sort: true, width: "100px", render: (row) => html`<${QueueLink} name=${row.queue} />` },
-  { key: "remote", label: "To", width: "120px", render: (row) => html`<span class="wrap"><span class="name mono" title=${row.remoteServer ?? undefined}>${row.remote ?? row.connectors.join(", ")}</span>${row.forwardingAddress && html` <span class="name">${row.forwardingAddress}</span>`}${row.filter && html` <code title="Selector">${row.filter}</code>`}</span>` },
+  { key: "name", label: "Bridge", sort: true, width: "90px", render: (row) => html`<span class="name">${row.name}</span>` },
+  { key: "queue", label: "Queue", sort: true, width: "90px", render: (row) => html`<${QueueLink} name=${row.queue} />` },
+  { key: "remote", label: "To", width: "168px", render: (row) => html`<span class="wrap"><span class="name mono" title=${row.remoteServer ?? undefined}>${row.remote ?? row.connectors.join(", ")}</span>${row.forwardingAddress && html` <span class="name">${row.forwardingAddress}</span>`}${row.filter && html` <code title="Selector">${row.filter}</code>`}</span>` },
   { key: "state", label: "State", sort: true, width: "108px", render: (row) => html`<span class="badges"><${Badge} tone=${TONES[row.state] ?? "neutral"}>${row.state.toLowerCase()}<//>${row.paused && html`<${Badge} tone="warning" title="It takes no messages from the queue">paused<//>`}</span>` },
   { key: "messagesForwarded", label: "Forwarded", sort: true, number: true, width: "88px", render: (row) => html`<span title=${bytes(row.bytesForwarded)}>${short(row.messagesForwarded)}</span>` },
   { key: "inFlight", label: "In flight", title: "Sent, and not yet confirmed", sort: true, number: true, width: "72px", render: (row) => count(row.inFlight) },
-  { key: "lastError", label: "Last error", render: (row) => (row.lastError ? html`<span class="wrap">${row.lastError} <span class="muted">${dateTime(row.lastErrorTime)}</span></span>` : html`<span class="muted">none</span>`) },
+  { key: "lastError", label: "Last error", width: "150px", render: (row) => (row.lastError ? html`<span class="wrap">${row.lastError} <span class="muted">${dateTime(row.lastErrorTime)}</span></span>` : html`<span class="muted">none</span>`) },
   { key: "definedIn", label: "Source", sort: true, width: "96px", render: (row) => html`<${DefinedIn} of=${row} />` },
-  ...(may("edit") ? [{ key: "actions", label: "Actions", width: "150px", render: (/** @type {any} */ row) => html`<span class="row-actions">
+  ...(may("edit") ? [{ key: "actions", label: "Actions", width: "160px", render: (/** @type {any} */ row) => html`<span class="row-actions">
     ${["FAILED", "STOPPED"].includes(row.state)
       ? html`<button type="button" class="button small" aria-label=${`Start ${row.name}`} onClick=${() => act(row.name, "start", refresh)}>Start</button>`
       : html`<button type="button" class="button small" aria-label=${`${row.paused ? "Resume" : "Pause"} ${row.name}`} onClick=${() => act(row.name, row.paused ? "resume" : "pause", refresh)}>${row.paused ? "Resume" : "Pause"}</button>`}
@@ -157,8 +157,8 @@ function BridgeDialog({ done }) {
       <button type="submit" class="button primary" disabled=${!ready || busy}>${busy ? "Working …" : "Create"}</button>`}>
     <${TextField} label="Name" mono required autofocus ...${field("name")} />
     <${TextField} label="Queue" mono required list=${queues} hint="A queue that exists. Its messages are forwarded." ...${field("queue")} />
-    <${TextField} label="To" mono required placeholder="tcp://broker.example.com:61613" hint="URL of the other broker. Several, separated by spaces, are tried in this order. ssl:// for TLS" ...${field("to")} />
-    <${TextField} label="Address there" mono hint="Empty: the address of each message" ...${field("forwardingAddress")} />
+    <${TextField} label="To" mono required placeholder="tcp://broker.example.com:61613" hint="URL of the other broker. Several, separated by spaces, are tried in this order. ssl:// for TLS; for RabbitMQ ?virtualHost=/ at the end" ...${field("to")} />
+    <${TextField} label="Address there" mono hint="Empty: the address of each message. /queue/orders for RabbitMQ" ...${field("forwardingAddress")} />
     <${TextField} label="Selector" mono placeholder="colour = 'red'" hint="Only messages that match; empty: all" ...${field("filter")} />
     <${TextField} label="User there" ...${field("user")} />
     <${TextField} label="Password" type="password" autocomplete="new-password" hint="It is never shown again." ...${field("password")} />

@@ -48,7 +48,7 @@ export default function Settings({ query }) {
     await Promise.all([entries, grants, ...(address ? [values, access] : [])].map((poll) => poll.refresh()));
   };
   const set = (/** @type {string} */ match, /** @type {any} */ row = null) => openDialog(() => html`<${ValueDialog} match=${match} row=${row} known=${entries.data ?? []} done=${done} />`);
-  const rule = (/** @type {string} */ match) => openDialog(() => html`<${RuleDialog} match=${match} rules=${rulesOf(grants.data ?? [])} inForce=${match === address && whoami?.securityEnabled ? access.data?.data ?? [] : []} done=${done} />`);
+  const rule = (/** @type {string} */ match) => openDialog(() => html`<${RuleDialog} match=${match} rules=${rulesOf(grants.data ?? [])} secure=${Boolean(whoami?.securityEnabled)} done=${done} />`);
   const ask = (/** @type {Event} */ event) => {
     event.preventDefault();
     setQuery({ address: name.trim() || undefined });
@@ -164,11 +164,16 @@ function ValueDialog({ match, row, known, done }) {
   <//>`;
 }
 
-/** @param {{match: string, rules: Rule[], inForce: any[], done: Done}} props `inForce`: what decides for the match if it has no rule */
-function RuleDialog({ match: first, rules, inForce, done }) {
+/** @param {{match: string, rules: Rule[], secure: boolean, done: Done}} props */
+function RuleDialog({ match: first, rules, secure, done }) {
   const [match, setMatch] = useState(first);
   const rule = rules.find((each) => each.match === match.trim());
-  const begun = (/** @type {string} */ kind) => (rule ? (rule.permissions[kind] ?? []) : match === first ? (inForce.find((each) => each.permission === kind)?.roles ?? []) : []).join(", ");
+  // A new rule begins with the roles that are in force, so that only those lose a permission that the operator removes.
+  const fresh = secure && !rule && Boolean(match.trim());
+  const access = usePoll((signal) => api.get("permissions", { address: match.trim() }, signal), [match], { interval: 15000, enabled: fresh });
+  const inForce = fresh ? (access.data?.data ?? []) : [];
+  const ready = match.trim() && !(fresh && !access.data && !access.error);
+  const begun = (/** @type {string} */ kind) => (rule ? (rule.permissions[kind] ?? []) : (inForce.find((/** @type {any} */ each) => each.permission === kind)?.roles ?? [])).join(", ");
   const [typed, setTyped] = useState(/** @type {Record<string, string>} */ ({}));
   const { busy, error, start } = useAction(async () => {
     // The others of a rule that exists stay; a new one begins with all roles that the dialog shows.
@@ -182,11 +187,11 @@ function RuleDialog({ match: first, rules, inForce, done }) {
     notify(`The permissions on ${match.trim()} are set.`);
     await done();
   });
-  return html`<${Dialog} title="Set permissions" onSubmit=${() => match.trim() && start()} footer=${html`
+  return html`<${Dialog} title="Set permissions" onSubmit=${() => ready && start()} footer=${html`
       <button type="button" class="button" onClick=${closeDialog}>Cancel</button>
-      <button type="submit" class="button primary" disabled=${!match.trim() || busy}>${busy ? "Working …" : "Set"}</button>`}>
+      <button type="submit" class="button primary" disabled=${!ready || busy}>${busy ? "Working …" : "Set"}</button>`}>
     <${TextField} label="Match" mono required autofocus value=${match} list=${rules.map((each) => each.match)} onInput=${setMatch} hint="An address, or a wildcard address. This entry alone decides for its addresses, unless a more specific one matches." />
-    ${!rule && inForce.length > 0 && match === first && html`<p class="hint">The fields begin with the roles that are in force for this address.</p>`}
+    ${inForce.length > 0 && html`<p class="hint">The fields begin with the roles that are in force for this address.</p>`}
     <fieldset class="fieldset"><legend>Roles by permission</legend><p class="hint">Separated by commas. Empty: no role has the permission.</p>
       ${Object.entries(MEANINGS).map(([kind, meaning]) => html`<${TextField} label=${kind} hint=${meaning} mono value=${typed[kind] ?? begun(kind)} onInput=${(/** @type {string} */ value) => setTyped({ ...typed, [kind]: value })} />`)}</fieldset>
     ${rule && kept(rule, "security-setting", true)}

@@ -65,10 +65,18 @@ export function Checkbox({ label, checked, onChange, disabled, hint, name }) {
     ${hint && html`<p class="hint" id=${id}>${hint}</p>`}</div>`;
 }
 
+/** ↓ goes from a search to the first row that it found. @param {KeyboardEvent} event */
+function toRows(event) {
+  const first = event.key === "ArrowDown" && document.querySelector("main tr[data-row] :is(a[href], button, input)");
+  if (!(first instanceof HTMLElement)) return;
+  event.preventDefault();
+  first.focus();
+}
+
 /** A field for searching; `/` focuses it. @param {{label: string, value: string, onInput: (value: string) => void, placeholder?: string}} props */
 export function SearchField({ label, value, onInput, placeholder = label }) {
   return html`<input class="input search" type="search" aria-label=${label} placeholder=${placeholder} value=${value} autocomplete="off" spellcheck=${false} data-search
-    onInput=${(/** @type {any} */ event) => onInput(event.currentTarget.value)} />`;
+    onInput=${(/** @type {any} */ event) => onInput(event.currentTarget.value)} onKeyDown=${toRows} />`;
 }
 
 /**
