@@ -217,7 +217,7 @@ class RunTimeChanges:
                 queue = queues.get(one.queue_name)
                 address = one.queue_name if queue is None else queue.address.name
                 target = one.forwarding_address or address
-                yield DivertConfiguration(f"bridge {one.name}", address, (target,))
+                yield DivertConfiguration(f"bridge '{one.name}'", address, (target,))
 
     def _check_loops(
         self, changed: Sequence[DivertConfiguration], bridges: Iterable[BridgeConfiguration]

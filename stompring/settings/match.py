@@ -249,10 +249,12 @@ class DivertLoop(NamedTuple):
     addresses: tuple[str, ...]  # forwarding address of each divert in the loop
 
     def __str__(self) -> str:
-        names = " and ".join(f"'{one.name}'" for one in self.diverts)
+        names = " and ".join(
+            one.name if one.name.startswith("bridge ") else f"divert '{one.name}'" for one in self.diverts
+        )
         path = " to ".join((self.addresses[-1], *self.addresses))
-        what = f"divert {names} forms" if len(self.diverts) == 1 else f"diverts {names} form"
-        return f"{what} a loop: {path}; a message would be copied without end. Remove one of the diverts"
+        verb = "forms" if len(self.diverts) == 1 else "form"
+        return f"{names} {verb} a loop: {path}; a message would be copied without end. Remove one of them"
 
 
 class DivertGraph:

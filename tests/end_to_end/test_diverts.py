@@ -184,7 +184,7 @@ def test_a_reload_adds_changes_and_removes(serve):
     looping = diverts(divert("one", "x", "y"), divert("two", "y", "x"))
     line = process.reload(broker_xml(core=looping, settings=SETTINGS))
     assert "cannot reload the configuration" in line
-    assert "diverts 'one' and 'two' form a loop: x to y to x" in "\n".join(process.log)
+    assert "divert 'one' and divert 'two' form a loop: x to y to x" in "\n".join(process.log)
     process.reload(broker_xml(core=CORE, settings={match: SETTINGS[match] for match in ("full", "never")}))
     process.reload(broker_xml(core="", settings={}))
     client.put("w.x", "still")

@@ -76,7 +76,10 @@ def test_a_divert_copies_messages_until_it_is_deleted(client, management):
             "<exclusive> is '3': must be true or false",
         ),
         ({"address": "a", "forwardingAddresses": ["b"], "filter": "(("}, "filter"),
-        ({"address": "g", "forwardingAddresses": ["f"]}, "'d' and 'filed' form a loop: g to f to g"),
+        (
+            {"address": "g", "forwardingAddresses": ["f"]},
+            "divert 'd' and divert 'filed' form a loop: g to f to g",
+        ),
         ({"address": "a", "forwardingAddresses": ["a"]}, "divert 'd' forms a loop: a to a"),
         ({"address": "a", "forwardingAddresses": [3]}, "forwardingAddresses must be a string, not 3"),
         (
@@ -147,10 +150,10 @@ def test_address_settings(client, management):
 def test_a_bridge_to_this_broker_must_not_return_its_messages(broker, client, management):
     url = f"tcp://127.0.0.1:{broker.port}"
     body = {"name": "self", "queue": "later", "to": [url]}
-    assert "'bridge self' forms a loop: later to later" in refused(management, "POST", "bridges", body)
+    assert "bridge 'self' forms a loop: later to later" in refused(management, "POST", "bridges", body)
     management.ask("POST", "/diverts", {"name": "back", "address": "there", "forwardingAddresses": ["later"]})
     text = refused(management, "POST", "bridges", {**body, "forwardingAddress": "there"})
-    assert "'bridge self' and 'back' form a loop: later to there to later" in text
+    assert "bridge 'self' and divert 'back' form a loop: later to there to later" in text
     management.ask("DELETE", "/diverts/back")
     made = management.ask(
         "POST", "/bridges", {**body, "forwardingAddress": "there", "password": "geheim", "user": "u"}

@@ -183,7 +183,7 @@ def test_a_divert_that_was_removed_stays_unless_it_is_forced_out():
     world.send("x")
     assert world.broker.diverts.by_name["a"].unrouted_messages == 1
     looping = with_diverts(DivertConfiguration("b", "y", ("x",)), forced=False, file="f")
-    with pytest.raises(ConfigurationError, match="diverts 'b' and 'a' form a loop: y to x to y"):
+    with pytest.raises(ConfigurationError, match="divert 'b' and divert 'a' form a loop: y to x to y"):
         apply(world.broker, looping)
     assert list(world.broker.diverts.by_name) == ["a"]
 

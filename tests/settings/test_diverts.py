@@ -119,7 +119,7 @@ def test_a_policy_may_be_the_transformer():
         ),
         (
             divert("<address>a</address><forwarding-address>a</forwarding-address>"),
-            "divert 'd' forms a loop: a to a; a message would be copied without end. Remove one of the diverts",
+            "divert 'd' forms a loop: a to a; a message would be copied without end. Remove one of them",
         ),
     ],
 )
@@ -144,8 +144,8 @@ def test_a_loop_is_shown_with_its_path():
         )
     )
     assert fault == (
-        "7: diverts 'second' and 'third' form a loop: a to b.one to a; a message would be copied without end. "
-        "Remove one of the diverts"
+        "7: divert 'second' and divert 'third' form a loop: a to b.one to a; a message would be copied without end. "
+        "Remove one of them"
     )
 
 
