@@ -296,7 +296,7 @@ def defined_in(line: Callable[[Any], int | None], durable: Callable[[Any], bool]
     )
 
 
-#: Value of this field for an element that was changed at run time on a broker without a store.
+#: Value of the field of `defined_in` for an element that was changed at run time on a broker without a store.
 MEMORY = "memory"
 
 DEFINED_IN = defined_in(lambda each: each.configuration.line, lambda each: each.broker.storage.values.durable)

@@ -72,7 +72,7 @@ def invalid(name: str, reason: str) -> Problem:
 
 
 def as_json(value: Any) -> str:
-    """A value as JSON."""
+    """Return a value as JSON text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -82,7 +82,7 @@ def encode(value: Any) -> bytes:
 
 
 def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] = {}) -> Answer:
-    """An answer of one JSON value."""
+    """Return an answer whose body is one JSON value."""
     return Answer(encode(value), status, headers=headers)
 
 
@@ -91,7 +91,9 @@ SYNC_TIME = 10.0
 
 
 def synced(context: AdminContext) -> Deferred[str | None]:
-    """Fires with None when all changes are synced, or after `SYNC_TIME` with the error for a change that is not."""
+    """Return a Deferred that fires with None when all changes are synced, or after `SYNC_TIME` with the text of an
+    error: the change is not synced, and why.
+    """
 
     def not_synced(_: object, seconds: float) -> str:
         failing = None if context.store is None else context.store.writer.failing
@@ -107,7 +109,7 @@ def synced(context: AdminContext) -> Deferred[str | None]:
 
 
 def named(call: Call, things: Mapping[str, Thing], kind: str, part: str = "name") -> Thing:
-    """The object that the path names. ``kind`` is for the error. Raises `NotFound`."""
+    """Return the object that the path names. ``kind``: its kind in the text of the error. Raises `NotFound`."""
     name = call.names[part]
     if name not in things:
         raise NotFound(f"{kind} {name} does not exist")
@@ -115,7 +117,7 @@ def named(call: Call, things: Mapping[str, Thing], kind: str, part: str = "name"
 
 
 def created(value: Any, kind: str, name: str) -> Answer:
-    """The answer about a new object of a kind, such as ``queues``."""
+    """Return the answer 201 with a new object. ``kind``: segment of its path, such as ``queues``."""
     return json_answer(value, 201, {"Location": f"/api/v1/{kind}/{quote(name, safe='')}"})
 
 
@@ -228,7 +230,7 @@ def check_content_type(content_type: str | None, body: LimitedBody, expected: st
 
 
 def read_object(raw: bytes) -> JsonObject:
-    """The JSON object that a body holds; an empty body is an empty object. Raises 400 with the position."""
+    """Return the JSON object in a body; an empty body is an empty object. Raises 400 with the position of the fault."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as fault:
@@ -325,19 +327,19 @@ def choices(kind: type[Word], name: str, value: Any) -> frozenset[Word]:
 
 
 def read_fields(body: JsonObject, fields: Mapping[str, BodyField]) -> JsonObject:
-    """The attributes that ``body`` sets, checked. Raises 400."""
+    """Return the checked values in ``body``, by the attribute that each sets. Raises 400."""
     return {each.attribute: each.read(name, body[name]) for name, each in fields.items() if name in body}
 
 
 def required(body: JsonObject, name: str) -> str:
-    """A required string in a body. Raises 400."""
+    """Return the string in the required field ``name`` of a body. Raises 400."""
     if name not in body:
         raise invalid(name, "is missing")
     return text(name, body[name])
 
 
 def optional(body: JsonObject, name: str) -> str | None:
-    """An optional string in a body. Raises 400."""
+    """Return the string in the field ``name`` of a body, None without one. Raises 400."""
     return text_or_none(name, body.get(name))
 
 
@@ -394,7 +396,7 @@ class Body(NamedTuple):
 
     fields: Mapping[str, Schema]
     required: tuple[str, ...] = ()
-    name: str = ""  # name of the component; empty: the schema is part of the operation
+    name: str = ""  # name of the OpenAPI component; empty: the schema is part of the operation
     optional: bool = False  # whether a request without a body is valid
 
 
@@ -405,7 +407,7 @@ class Response(NamedTuple):
     schema: Schema | Component | None = None  # None: no body
     content_types: tuple[str, ...] = (JSON,)
     headers: tuple[str, ...] = ()
-    status: int = 0  # 0: 200, or 204 without a schema
+    status: int = 0  # HTTP status; 0 stands for 200, or for 204 without a schema
 
 
 def created_response(description: str, schema: Component) -> Response:
@@ -500,8 +502,8 @@ def route(
 ) -> Callable[[Handler], Route]:
     """Make a function the route of a method and a path; ``more`` are attributes of `Route`.
 
-    The operationId is the name of the function, without ``show_``. Its docstring is the summary and, behind an empty
-    line, the description, which follows ``description``.
+    The operationId is the name of the function, without ``show_``. The first paragraph of its docstring is the summary,
+    and the rest is appended to ``description``.
     """
     method, path = where.split(" ")
     in_path = [IN_PATH.get(kind, NAME) for kind, part in pairwise(path.split("/")) if part.startswith("{")]
@@ -539,7 +541,10 @@ class Routes:
             self._paths.setdefault(tuple(each.path[1:].split("/")), {})[each.method] = each
 
     def find(self, method: str, segments: list[str]) -> tuple[Route, dict[str, str]]:
-        """The route and the names in its path; HEAD finds GET. Raises 404, and 405 with the methods allowed."""
+        """Return the route and the names in its path; for HEAD the route of GET.
+
+        Raises 404 for an unknown path, 405 with the allowed methods for another method.
+        """
         path = next((path for path in self._paths if _matches(path, segments)), None)
         if path is None:
             raise NotFound(f"Path /{'/'.join(segments)} does not exist")
@@ -573,7 +578,7 @@ MESSAGE_ID = Parameter(
     "id", "The messageID, or its part after the dash.", where="path", component="messageID"
 )
 
-#: Path parameters other than names, by the segment before them.
+#: Path parameters other than `NAME`, by the segment of the path before each.
 IN_PATH = {
     "messages": MESSAGE_ID,
     "scheduled": MESSAGE_ID,
@@ -615,7 +620,7 @@ class BodyField(NamedTuple):
 
 
 def view(thing: Thing, fields: Fields[Thing]) -> JsonObject:
-    """Return all fields of a thing as JSON."""
+    """Return the values of these fields for a thing, as a JSON object."""
     return {name: field.read(thing) for name, field in fields.items()}
 
 
@@ -676,7 +681,7 @@ def listing(
 ) -> Callable[[Lister[Thing]], Route]:
     """Make a function a route that lists the things that it returns, in pages; see `paged` and `route`.
 
-    ``item`` names the schema of one thing. The fields ``unfiltered`` are not parameters.
+    ``item`` names the schema of one thing. Each field filters the list as a parameter, except those in ``unfiltered``.
     """
 
     def make(handler: Lister[Thing]) -> Route:
@@ -722,7 +727,7 @@ def _has(value: object, want: str) -> bool:
 
 
 def _order(query: Query, fields: Fields[Thing]) -> Field[Thing] | None:
-    """The field by which a list is sorted, None for the default. Raises 400."""
+    """Return the field by which the list is sorted, None for the default order. Raises 400."""
     sort = query.text("sort")
     if not sort:
         return None
@@ -796,9 +801,9 @@ RETRY = 5
 def check_login(
     security: Security | None, authorization: str | None, host: str, certificate: str | None
 ) -> Deferred[Login] | None:
-    """The login of a request, or a failure with 401 or 429; ``None`` without security.
+    """Return a Deferred with the login of a request, which fails with 401 or 429; None if security is disabled.
 
-    ``host`` is the address of the client, ``certificate`` the subject of its certificate. A reload neither enables nor
+    ``host`` is the address of the client, ``certificate`` the subject of its certificate. Only a restart enables or
     disables security, for HTTP as for STOMP.
     """
     if security is None:
@@ -871,7 +876,9 @@ def _rule(
     *permissions: PermissionType,
     more: str = "",
 ) -> PermissionRule:
-    """Return the rule that requires permissions on one address. ``more``: text about permissions checked later."""
+    """Return the rule that requires permissions on one address. ``more``: text about permissions that the route itself
+    checks.
+    """
 
     def required(call: Call) -> RequiredPermissions:
         address, queue = target(call)
@@ -910,7 +917,7 @@ def manages(authorizer: Authorizer) -> bool:
 
 
 def permission_check(call: Call) -> PermissionCheck:
-    """Return the check of further permissions: those on created objects, and on the addresses of sent messages."""
+    """Return the check of permissions that a route's rule lacks, such as those on the addresses of sent messages."""
     return allow_all if manages(call.authorizer) else call.authorizer.check
 
 

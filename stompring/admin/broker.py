@@ -99,7 +99,8 @@ def _problems(context: AdminContext) -> Iterator[JsonObject]:
         yield _problem(WARNING, "the broker is stopping")
     if context.drain.since is not None:
         yield _problem(WARNING, "the broker is draining: it refuses new connections")
-    if context.node is not None:  # ``broker.disk.fault``, below, reports a full replicated log
+    # faults of the replicated log, except a full one: ``broker.disk.fault`` reports that
+    if context.node is not None:
         fault, log = context.replication_fault, context.node.status().log
         if fault is not None:
             yield _problem(ERROR, f"nothing is delivered: {fault}")

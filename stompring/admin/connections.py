@@ -214,7 +214,10 @@ FIELDS: Fields[Session] = {
 
 
 def session_of(call: Call) -> Session:
-    """The session that the path names by connectionID or client-id. Raises `NotFound`, `Refused` for several."""
+    """Return the session that the path names by connectionID or client-id.
+
+    Raises `NotFound`, or `Refused` if several sessions have the client-id.
+    """
     connections, given = call.context.connections, call.names["id"]
     found = [] if given in connections.open else [each for each in connections if each.client_id == given]
     if len(found) > 1:

@@ -141,7 +141,8 @@ class ManagementTask:
     """Work on many messages that a request has started. It continues if the client disconnects, and can be cancelled.
 
     ``done`` counts the changed messages, ``skipped`` the messages that were in delivery or have left the queue, and
-    ``failed`` the messages that could not be changed; ``error`` is the first reason.
+    ``failed`` the messages that could not be changed. ``error``: why the task failed, else why the first of the failed
+    messages could not be changed.
     """
 
     number: int
@@ -306,7 +307,7 @@ class Security(Protocol):
     @property
     def logins(self) -> Logins: ...
     def certificate_subjects(self) -> Mapping[str, str]:
-        """Map users to the subjects of their certificates."""
+        """Return the certificate subject of each user that has one."""
 
     def read_changes(self) -> Deferred[None]:
         """Read changed users and roles files. The Deferred fires when the changes are in effect."""
@@ -332,7 +333,7 @@ class HistoryOfBroker(Protocol):
     memory: HistoryMemory
 
     def stalled(self) -> Mapping[Subscription, int]:
-        """Map stalled consumers to the age in seconds of their oldest unacknowledged message."""
+        """Return the stalled consumers, each with the age in seconds of its oldest unacknowledged message."""
 
     def shift(self) -> int:
         """Milliseconds by which the wall clock was adjusted since the start."""
@@ -363,7 +364,7 @@ class RunTimeChanges(Protocol):
     durable: bool
 
     def present(self, kind: str, name: str) -> Mapping[str, Any] | None:
-        """Return an element as in broker.xml, None if it does not exist."""
+        """Return the values of an element by their names in broker.xml; None if the element does not exist."""
 
     def put(
         self,
@@ -375,10 +376,10 @@ class RunTimeChanges(Protocol):
         """Create or replace an element; None deletes it. Raises `ConfigurationError`, `Refused`."""
 
     def addresses(self, found: dict[str, Any]) -> Iterator[None]:
-        """Add the addresses and queues for `export`."""
+        """Add the addresses and queues for `export` to ``found``."""
 
     def export(self, addresses: Mapping[str, Any], secrets: bool) -> Deferred[str]:
-        """Make a broker.xml with all changes in a thread."""
+        """Return a Deferred with a broker.xml that contains all changes. A thread makes the text."""
 
 
 class AdminContext:
@@ -402,7 +403,7 @@ class AdminContext:
     ports: list[IListeningPort]  # the open listeners
     #: acceptor, configured host and bound port of each listener that the broker opened at its start
     listening: list[tuple[str, str, int]]
-    acceptors: Mapping[str, StompAcceptor | HttpAcceptor]  # acceptors of the start, by name
+    acceptors: Mapping[str, StompAcceptor | HttpAcceptor]  # those configured when the broker started, by name
     listener_stack: Listeners
     tasks: TaskList
     drain: Drain  # refusal of new connections

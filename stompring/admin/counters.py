@@ -30,7 +30,7 @@ class Counter(Generic[Thing]):
     """One number of a queue, an address or the broker. ``source`` reads its value in JSON (see `Field`).
 
     A value of None is null in JSON and absent from Prometheus; ``null`` describes in which case. ``labels`` distinguish
-    the counters of one metric; these counters must be adjacent. ``description``: meaning in JSON, "" if as in HELP.
+    the counters of one metric; these counters must be adjacent. ``description``: meaning in JSON; empty: as in HELP.
     """
 
     json: str

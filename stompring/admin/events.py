@@ -73,7 +73,7 @@ SERIES = {
 
 
 def _answer(call: Call, history: History | None, rates: Sequence[str], gauges: Sequence[str]) -> Json:
-    """Return the points with the resolution, and since the time, that the request names. Raises `Problem` 400."""
+    """Return the series of a history as JSON. The request names their resolution and start. Raises `Problem` 400."""
     name = call.query.text("resolution")
     resolution = 0 if name is None else NAMES.get(name)
     if resolution is None:

@@ -82,7 +82,7 @@ from .request_log import READ_METHODS, RequestLog
 #: The directory of the console's files.
 DIRECTORY = Path(stompring.__file__).with_name("console")
 
-#: The page itself, and the first segments of the paths of all other files and of the documentation.
+#: The console's page, and the first segments of the paths of the console's other files and of the documentation.
 PAGE, PREFIX, DOCS = "index.html", "console", "docs"
 
 #: Content types by suffix; a file with another suffix is not served.
@@ -154,7 +154,7 @@ class StaticFile(NamedTuple):
 def _read_file(directory: Path, path: Path, version: tuple[int, int, int]) -> StaticFile | None:
     """The file at a path, None if it must not be served. Raises OSError.
 
-    ``version`` is inode, time of change and size: the cache has a file until it changes on disk.
+    ``version``: inode, time of change and size. After a change on disk the cache has no entry for the new version.
     """
     inside = path.resolve().is_relative_to(directory.resolve())
     if not inside or not path.is_file() or version[2] > MAX_FILE:
@@ -341,7 +341,7 @@ class AdminChannel(HTTPChannel):
         return self.exceeded is None and bool(super().checkPersistence(request, version))  # type: ignore[no-untyped-call]
 
     def reject(self) -> None:
-        """Answer 503 and close a connection above the limits, unless it requested health in time."""
+        """Answer 503 and close a connection above the limits, unless it has requested one of `HEALTH_PATHS` in time."""
         if self._closing or self.exceeded is None:
             return
         cancel(self._request_timer)
@@ -492,7 +492,7 @@ class HttpConnectionLimit:
         self._reserved: dict[AdminChannel, None] = {}
 
     def opened(self, channel: AdminChannel, address: IAddress | None) -> None:
-        """Count a new connection, or reserve it for health if it exceeds a limit."""
+        """Count a new connection. If it exceeds a limit, it may only request `HEALTH_PATHS`."""
         channel.connection_limit = self
         channel.network = network = source_network(str(getattr(address, "host", "")))
         channel.exceeded = self._exceeded(network)
@@ -554,7 +554,7 @@ log = logging.getLogger(__name__)
 
 
 class Responder:
-    """The answer to one request of any site: reads headers, checks origin and login, and writes the answer."""
+    """Answers one request to an active or a standby broker: checks origin and login, and writes the answer."""
 
     def __init__(self, request: Request, security: Security | None) -> None:
         self._request = request

@@ -100,11 +100,11 @@ class Target:
         return self.directory.address(self.name)
 
     def call(self, operation: str, login: Login | None = None, /, **members: Any) -> Steps:
-        """The JSON answer of a route of the HTTP API. Raises `Refused`.
+        """Return the JSON answer of a route of the HTTP API. Raises `Refused`.
 
-        ``members`` are the names in the path, parameters of the query and fields of the body; the default of ``name``
-        in a path is the name of the resource. The user of a request has the permission ``manage``, which includes all
-        others; with ``login`` the permissions of that user apply.
+        ``members``: names in the path, parameters of the query and fields of the body. A missing name in the path is
+        the name of the resource. Without ``login`` no permission is checked, because the user of the request has
+        ``manage``, which includes all others. With ``login`` the permissions of that user apply.
         """
         route = self.routes.operations[operation]
         names = {key: members.pop(key, self.name) for key in ("name", "id") if f"{{{key}}}" in route.path}
@@ -519,7 +519,10 @@ def _any_done(task: JsonObject) -> bool:
 
 
 def _sent(task: JsonObject) -> int:
-    """Number of dead letters sent. Raises `Refused` if some messages stay; Artemis would lose these."""
+    """Return the number of messages sent to the dead-letter address.
+
+    Raises `Refused` if some messages stay in the queue; Artemis would lose these.
+    """
     if task["failed"]:
         raise Refused(f"{task['error']}; {task['failed']} messages stay, {task['done']} were sent")
     return _done(task)
@@ -681,7 +684,7 @@ def message_map(message: JsonObject) -> JsonObject:
     }
 
 
-#: Headers that `message_map` shows as other members.
+#: Standard headers, which `message_map` does not copy: its result has other members for some of them.
 STANDARD = frozenset(
     "ack content-length destination expires message-id persistent priority redelivered subscription timestamp".split()
 )
@@ -1237,7 +1240,7 @@ class ManagementRequests:
         replies = self._replies[connection]
         while replies and replies[0].ready:
             self._send(replies.popleft())
-        if not self._replies.get(connection, True):  # `done` may have begun a new list of replies
+        if not self._replies.get(connection, True):  # ``request.done`` may have begun a new list of replies
             del self._replies[connection]
 
     def _send(self, exchange: Exchange) -> None:

@@ -949,7 +949,7 @@ MAX_IDS = 10_000
 #: Maximum time in seconds for which a task waits until a full target accepts a message, or until the disk catches up.
 FULL_TIMEOUT = 10.0
 
-#: Seconds between two attempts while the target or the write backlog of the store is full.
+#: Seconds between two attempts to change a message while the target or the write backlog of the store is full.
 FULL_INTERVAL = 0.02
 
 #: Cost at which a step of a task ends. An examined message costs 1, a changed one `CHANGED_COST` more.

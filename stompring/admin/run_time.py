@@ -84,7 +84,9 @@ def texts(name: str, value: Any) -> list[str]:
 
 
 def members_of(kind: type, **renamed: str) -> dict[str, Member]:
-    """The fields of a body for the rows of an element, by name; ``renamed``: names other than ``json_name``."""
+    """Return the fields of a body that set the options of ``kind``, by name. ``renamed``: names that differ from
+    ``json_name``, by name of the option.
+    """
     fields = {
         renamed.get(row.name, row.json_name): Member(row.xml_name, plain, {"description": row.meaning})
         for row in options_of(kind)
@@ -95,7 +97,7 @@ def members_of(kind: type, **renamed: str) -> dict[str, Member]:
 
 
 def transformer(name: str, value: Any) -> Any:
-    """The body of a transformer as an element. Raises 400."""
+    """Return the element of broker.xml for the JSON of a transformer. Raises 400."""
     if not isinstance(value, dict) or value.keys() - TRANSFORMER["properties"].keys():
         raise invalid(name, "must be an object with addHeaders, removeHeaders and policy")
     headers, policy = value.get("addHeaders", []), value.get("policy")
@@ -186,7 +188,7 @@ def put(call: Call, kind: str, name: str, element: Mapping[str, Any] | None) -> 
 def create(
     call: Call, kind: str, members: Mapping[str, Member], known: Mapping[str, Thing], fields: Fields[Thing]
 ) -> Answer:
-    """Create an element from the body. Raises 409 if it is ``known``."""
+    """Create an element from the body. Raises 409 if ``known`` has an element of the same name."""
     name = required(call.body, "name")
     if name in known:
         raise Refused(f"{kind.capitalize()} {name} already exists")
@@ -351,7 +353,7 @@ def show_address_setting(call: Call) -> Json:
 
 
 def changes_in(name: str, description: str) -> Body:
-    """A body with one object: values by name."""
+    """Describe a body with one member, ``name``: an object with the changed values by name."""
     return Body({name: {"type": "object", "description": description}}, (name,), f"{name.capitalize()}Change")
 
 

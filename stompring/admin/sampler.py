@@ -55,7 +55,7 @@ CONNECTION_RATES = ("sent", "delivered", "acknowledged")
 CONNECTION_GAUGES = ("deliveringCount", "outgoingBytes")
 CONSUMER_RATES = ("delivered", "acknowledged")
 
-#: The number of rates of a queue, before its gauges.
+#: The number of rates in the values of a queue. The gauges follow the rates.
 RATES = len(QUEUE_RATES)
 
 #: The values of a new queue: no messages, and all counters are 0.
@@ -415,8 +415,8 @@ def _changes(queue: Queue) -> int:
 def queue_values(queue: Queue, delivered: int, paged: int) -> tuple[int, ...]:
     """The values of a queue's history: `QUEUE_RATES`, `QUEUE_GAUGES`.
 
-    ``delivered``: lower bound for the number of deliveries. The number of the queue falls for a moment while the broker
-    requeues messages in slices. ``paged``: number of messages paged so far, which a queue does not count.
+    ``delivered``: lower bound for the number of deliveries, because `Queue.messages_delivered` falls for a moment while
+    the broker requeues messages in slices. ``paged``: number of messages paged so far, which a queue does not count.
     """
     return (
         queue.messages_added,

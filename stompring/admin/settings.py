@@ -80,7 +80,7 @@ class Source(StrEnum):
 
 
 class Origin(NamedTuple):
-    """The source of a value, and the address-setting with its line."""
+    """The source of a value. ``match`` and ``line``: match and line of the address-setting that sets the value."""
 
     source: Source
     match: str | None = None

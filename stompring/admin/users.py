@@ -115,7 +115,7 @@ def security_of(call: Call) -> Security:
 
 
 def edit(call: Call, change: Callable[[UserFiles], None]) -> Steps:
-    """Run a change in a thread. Raises `Refused` with the reason if it fails."""
+    """Change users and roles files in a thread. Raises `Refused` with the reason if the change fails."""
     try:
         yield from awaited(security_of(call).edit_users(change))
     except InvalidUser as fault:
