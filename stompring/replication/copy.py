@@ -163,7 +163,7 @@ class LocalCopy:
         self.contents = Contents()
         self._removals_limit = 2 * REMEMBERED_REMOVALS
         self._expected: Summary | None = None  # summary that the files have if nothing is lost; None: unknown
-        self._rewrites: dict[str, int] = {}  # sequence before REWRITE, by path, until REWRITTEN
+        self._rewrites: dict[str, int] = {}  # by path of an unfinished rewrite: sequence before REWRITE
         self._paging = {directory.paging}
         if directory.retention is not None:
             self._paging.add(directory.retention / _PAGING)

@@ -165,7 +165,7 @@ def deletion_of(settings: ReplicatedLogSettings) -> str:
     if _is_nats(settings):
         return f"nats stream rm {stream}"
     return (
-        f"WITH gone AS (DELETE FROM stompring_logs WHERE stream = '{stream}' RETURNING log) "  # nosec B608: shown
+        f"WITH gone AS (DELETE FROM stompring_logs WHERE stream = '{stream}' RETURNING log) "  # nosec B608: not run
         "DELETE FROM stompring_entries WHERE log IN (SELECT log FROM gone)"
     )
 

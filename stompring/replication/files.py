@@ -91,7 +91,7 @@ class ReplicatedFiles(Files):
         self._contents = copy.contents.copy()  # contents of the log after the buffered changes
         self._damaged: deque[str] | None = None  # files to rewrite; None: no comparison is under way
         self._everything = False  # whether `_damaged` has all files, because a standby requested all
-        self._rewritten_before = 0  # `rewritten` when the comparison began
+        self._rewritten_before = 0  # value of `rewritten` at the beginning of the comparison
         self._rewritten_to = 0  # number of bytes of the first damaged file that were rewritten
         self._lock = RLock()
         self._trimming = Lock()
@@ -157,7 +157,8 @@ class ReplicatedFiles(Files):
         in_batch = self._in_batch()
         if in_batch and self._fault is not None:
             raise _again(self._fault)
-        # a removed file is created again: store the removal first, so that the purge up to it keeps the new entries
+        # a removed file is created again: store the removal first. A purge of the file's entries up to the removal
+        # then keeps the new entries.
         if self._pending or self._exists.get(key) is False:
             self._flush_patiently()
         self._owner = get_ident()
@@ -232,7 +233,7 @@ class ReplicatedFiles(Files):
         try:
             return self._trim(purges)
         except (OSError, Fenced, UnsafeLog):
-            return False  # the next append finds the reason
+            return False  # the next append raises the error, if the fault lasts
         finally:
             self._trimming.release()
 
@@ -245,7 +246,8 @@ class ReplicatedFiles(Files):
         checkpoints = copy.checkpoints
         if checkpoints and checkpoints[0][0] <= copy.control - KEPT_CONTROLS:
             sequence = checkpoints[0][1]
-            # purge the end of a file after the file's other entries: else a new copy would have the file again
+            # purge the control entry that ends a file only after the file's other entries: without the control entry a
+            # new copy would have the file again
             if not copy.removals or copy.removals[0][1] > sequence:
                 self._log.purge(CONTROL, sequence)
                 checkpoints.popleft()
@@ -279,7 +281,7 @@ class ReplicatedFiles(Files):
                     self._flush()
                     self._rewrite(self._damaged)
         except (OSError, Fenced, UnsafeLog):
-            return False  # the next append finds the reason
+            return False  # the next append raises the error, if the fault lasts
         if self._damaged:
             return False
         if self.rewritten > self._rewritten_before:

@@ -577,8 +577,8 @@ class SharedLog:
             raise
 
     def append_beat(self, beat: Beat) -> int:
-        """Append a BEAT with the contents of the log. If the engine did not confirm the last append, the rest of that
-        is stored first, so that beats do not pile up during an outage.
+        """Append a BEAT with the contents of the log. If the engine did not confirm the last append, the rest of its
+        changes is stored first, so that beats do not pile up during an outage.
         """
         with self._lock:
             if self.unsettled:

@@ -126,7 +126,7 @@ def tls_context(settings: ReplicatedLogSettings, is_tls: bool) -> ssl.SSLContext
 
 
 class _Client(Client):
-    """A client that can require TLS: without it, nats-py sends the password unencrypted to a server without TLS."""
+    """A client that requires TLS if ``demands_tls`` is set; nats-py would send the password to a server without TLS."""
 
     demands_tls = False
 
@@ -206,7 +206,7 @@ class Link:
         for future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(NoAnswer("connection lost"))
-                future.exception()  # retrieve the exception, because maybe no task awaits it
+                future.exception()  # else asyncio would log the exception if no task awaits the future
         self._waiting.clear()
 
 
@@ -434,7 +434,7 @@ PULL_EXPIRES = 20.0
 GETS = 16
 #: Maximum bytes of an entry in addition to its data: head, path and headers of NATS.
 OVERHEAD = 4096
-#: Seconds between two requests for a leader on another machine.
+#: Minimum seconds between two requests that move the leadership of the stream to another machine.
 PLACE_INTERVAL = 60.0
 MIN_REPLICAS = 3
 #: Minimum version of servers. Earlier ones cannot sync before they confirm, and lose confirmed entries when a leader
@@ -616,20 +616,20 @@ class NatsLog:
         self._identity = ""
         self._doubts: dict[type[UnsafeLog], float] = {}  # time of the first doubtful answer, by kind of error
         self._fatal: Exception | None = None
-        # the writer
+        # fields of the writer
         self._writer = self._number = self._last = 0
         self._pending: deque[_Pending] = deque()
         self._uncertain = False  # whether some of `_pending` may be stored
-        # about the machine of the leader
+        # fields about the machine of the stream's leader
         self._is_local = is_local or is_local_address
         self._local_nodes: frozenset[str] = frozenset()
         self._place_at = 0.0  # earliest time of the next request for another leader
         self._placing: asyncio.Task[None] | None = None
-        # the reader
+        # fields of the reader
         self._reader: _Reader | None = None
         self._leader_until = 0  # entries up to this sequence are read from the leader
         self._reader_at = 0.0  # earliest time at which another consumer may be created
-        # requests
+        # fields of requests between brokers
         self._asked: list[str] = []
         self._subjects: frozenset[str] = frozenset()
 
@@ -844,7 +844,7 @@ class NatsLog:
         return await self._get({"seq": sequence, "next_by_subj": f"{self._stream}.>"}, timeout)
 
     async def _end(self) -> int:
-        """Return the sequence of the last entry. The leader that answers has a majority."""
+        """Return the sequence of the last entry. Raises `LogUnavailable` if the leader has no majority of the nodes."""
         body = await self._information()
         if not _has_majority(body):
             raise LogUnavailable(f"stream {self._stream} has no majority of its nodes")
@@ -1063,7 +1063,7 @@ class NatsLog:
         subject = subject_of(self._stream, change.key)
         payload = encode_entry(writer, 0, change)
         headers = {"Nats-Expected-Last-Sequence": str(after)}
-        if after == 0:  # servers before 2.10 take 0 for no expectation
+        if after == 0:  # servers before 2.10 do not check an expected sequence of 0
             headers["Nats-Expected-Last-Subject-Sequence"] = "0"
         reason = ""
         while True:
@@ -1248,7 +1248,7 @@ def _has_majority(body: Body) -> bool:
 
 
 def _milliseconds(moment: datetime) -> int:
-    """Return epoch ms."""
+    """Return a time as epoch ms."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 

@@ -300,7 +300,7 @@ class PostgresLog:
         self._session: _Session | None = None
         self._identity = ""
         self._log = ""
-        self._safe = False  # whether a check has found the log safe
+        self._safe = False  # whether `_connection` has found that the log keeps confirmed entries
         self._end = 0  # the last known sequence of the log
         self._writer = 0
         self._number = 0
@@ -574,8 +574,8 @@ class PostgresLog:
         self._deadline = time.monotonic() + CALL_TIMEOUT
 
     def _connection(self) -> _Session:
-        """Return the session. Without one, connect to the first host that accepts writes, and check that the log is
-        safe.
+        """Return the session. Without one, connect to the first host that accepts writes, and check that its settings
+        keep every confirmed entry.
         """
         if self._session is not None:
             self._session.deadline = self._deadline
@@ -601,7 +601,7 @@ class PostgresLog:
             try:
                 session = _Session.connect(make_conninfo("", **parameters), autocommit=True)
                 session.add_notice_handler(session.on_notice)
-                session.adapters.register_dumper(int, Int8BinaryDumper)  # one plan for integers of all sizes
+                session.adapters.register_dumper(int, Int8BinaryDumper)  # one plan per query for all integers
                 self._deadline = max(self._deadline, time.monotonic() + CALL_TIMEOUT / 2)
                 session.deadline = self._deadline
                 for statement in _SESSION:

@@ -142,7 +142,7 @@ class Role(StrEnum):
     RELEASED = "released"
     #: Was active until another broker claimed the log, or until the log or the local copy was lost.
     FENCED = "fenced"
-    #: Cannot follow the log: the log is not safe, or the local copy cannot be used.
+    #: Cannot follow the log: the log is unsafe (see `UnsafeLog`), or the local copy cannot be used.
     FAILED = "failed"
 
 
@@ -295,7 +295,7 @@ class Node:
         self._role = Role.CONNECTING
         self._guard = Lock()  # guards `_role`, which several threads change
         self._fault = ""
-        # standby
+        # fields of a standby
         self._rebuilding = True
         self._rebuilt_entries = self._rebuild_entries = self._rebuilt_bytes = self._rebuild_bytes = 0
         self._rebuild_end = 0  # sequence at the end of the log when the rebuild was measured
@@ -318,7 +318,7 @@ class Node:
         self._missing = 0  # reported number of entries that the copy lacks
         self._looks = (0, 0)  # `missing` at the last check, and number of consecutive checks with this result
         self._check_asked_at, self._check_interval, self._checks = -inf, CHECK_INTERVAL, 0
-        # state while this broker is active
+        # fields of the active broker
         self._check = CHECK  # the next comparison: CHECK, REPAIR or none
         self._leader = ""
         self._beaten_at = 0.0
@@ -327,7 +327,7 @@ class Node:
         self._takeovers = 0
         self._takeover: Takeover | None = None
         self._claimed_at = 0.0
-        # both
+        # fields of both roles
         self._beats: deque[int] = deque()
         self._asked_at = -inf
         self._status_tried_at = -inf
