@@ -119,7 +119,7 @@ class Permissions:
     def allows(
         self, roles: frozenset[str], permission: PermissionType, address: str, queue: str | None = None
     ) -> bool:
-        """Return whether a user with these roles has a permission on an address, or on that queue of the address."""
+        """Return whether a user with these roles has a permission on an address, or on its queue ``queue``."""
         return self.decide(roles, permission, address, queue).allowed
 
     def decide(
@@ -239,7 +239,7 @@ class AccessControl:
         self._reloads += 1
 
     def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
-        """Return whether ``user`` has a permission on an address, or on that queue of the address."""
+        """Return whether ``user`` has a permission on an address, or on its queue ``queue``."""
         return self.permissions.allows(self._roles.of(user), permission, address, queue)
 
 
@@ -371,7 +371,7 @@ class LoginSource:
     fault: str | None = None
     cache_time = 10_000  # milliseconds for which a login is not checked again
     takes_tokens = False
-    authenticates = True  # False: it only adds roles
+    authenticates = True  # False: the source only adds roles to logins that other modules check
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -379,7 +379,7 @@ class LoginSource:
     def check(self, name: str, password: str) -> Identity | None:
         """Return the user of a login, None for a wrong one. The call blocks: use a thread.
 
-        Raises `Refused`, of status 500 because of a fault.
+        Raises `Refused`, with status 500 if the source cannot check the login.
         """
         raise AssertionError("a derived class has it")
 

@@ -56,7 +56,7 @@ LOCK_TIME, LOCK_PAUSE = 10.0, 0.02
 
 
 def version_of(path: Path) -> Version:
-    """Return the version of the file at ``path``. Raises OSError if it cannot be read."""
+    """Return inode, time of change and size of a file; None if it is missing. Raises OSError if it is inaccessible."""
     try:
         status = path.stat()
     except FileNotFoundError:

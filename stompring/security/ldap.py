@@ -47,7 +47,7 @@ class Directory(LoginSource):
     """Checks logins with one LDAP directory."""
 
     def __init__(self, settings: LdapLogin) -> None:
-        """Raises `CertificateError` if a CA cannot be read."""
+        """Raises `CertificateError` if the file of CA certificates cannot be read."""
         super().__init__(f"directory {settings.connection_url}")
         self._settings = settings
         self._urls = [urlsplit(url) for url in settings.connection_url.split()]

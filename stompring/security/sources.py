@@ -14,9 +14,10 @@ from .certificates import CertificateError
 def open_source(
     settings: LdapLogin | TokenLogin, now: Callable[[], float], wall: Callable[[], float], file: str | None
 ) -> LoginSource:
-    """Return the source of logins with these settings of ``file``. ``now``: steady seconds, ``wall``: epoch seconds.
+    """Return the source of logins that has these settings. ``now`` returns steady seconds, ``wall`` epoch seconds.
 
-    Raises `ConfigurationError` if its library is not installed or a file cannot be read.
+    Raises `ConfigurationError`, with the name of the ``file`` that contains the settings, if the source's library is
+    not installed or a file of certificates cannot be read.
     """
     extra = "oidc" if isinstance(settings, TokenLogin) else "ldap"
     try:

@@ -29,7 +29,7 @@ ALGORITHMS = (
     *("ES256", "ES384", "ES512", "EdDSA", "Ed25519", "Ed448"),
 )
 
-#: Minimum seconds between two attempts to read the keys.
+#: Minimum seconds between two attempts to read the identity provider's keys.
 MIN_INTERVAL = 10.0
 #: Seconds by which the clock of the identity provider may be ahead of this machine's clock.
 LEEWAY = 30
@@ -50,7 +50,7 @@ class Tokens(LoginSource):
     takes_tokens = True
 
     def __init__(self, settings: TokenLogin, now: Callable[[], float], wall: Callable[[], float]) -> None:
-        """Raises OSError if the CAs cannot be read."""
+        """Raises OSError if the file of CA certificates cannot be read."""
         super().__init__(f"keys of {settings.issuer}")
         self._settings, self._now, self._wall = settings, now, wall
         context = ssl.create_default_context(cafile=settings.trust_store_path)
@@ -90,7 +90,7 @@ class Tokens(LoginSource):
     # ---- keys
 
     def _known_keys(self, again: bool = False) -> KeySet:
-        """Return the keys. Raises `Refused` if they were never read.
+        """Return the identity provider's public keys. Raises `Refused` if they were never read.
 
         Reads the keys again if they are too old or ``again`` is True, at most once in `MIN_INTERVAL` seconds.
         """
