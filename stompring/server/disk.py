@@ -329,7 +329,7 @@ class DiskMonitor:
             self.free()
 
     def check_log(self, free: bool = False) -> None:
-        """Compare the replicated log with its limit, without measuring a disk. ``free``: if it is full, free space."""
+        """Compare the replicated log with its limit; measure no disk. ``free``: free space if the log is full."""
         if not self._stopped and self.reading is not None:
             self._set_fault()
             if free and self._log_full:

@@ -142,9 +142,9 @@ def describe_limits(configuration: BrokerConfiguration, memory: int | None = Non
     return f"memory for messages: {text}"
 
 
-#: Maximum bytes of a version 1 header, with its line end.
+#: Maximum bytes of a PROXY header of version 1, with its line end.
 MAX_V1 = 107
-#: Maximum length in bytes of the addresses and TLVs in a version 2 header, which follow its first 16 bytes. The format
+#: Maximum bytes of the addresses and TLVs in a PROXY header of version 2, which follow its first 16 bytes. The format
 #: allows 65535 bytes.
 MAX_V2 = 4096
 
@@ -341,7 +341,7 @@ TLS_HANDSHAKE_FAILURE = b"\x15\x03\x03\0\x02\x02\x28"
 
 class ProtocolDetectionFactory(WrappingFactory[Any]):
     """Checks the first bytes of another factory's connections for TLS, and for a PROXY header. A protocol receives all
-    later bytes directly. ``odd`` is called for a connection that begins with either, with the peer and a log text.
+    later bytes directly. If a connection begins with TLS or a PROXY header, ``odd`` gets the peer and a log text.
     """
 
     noisy = False

@@ -172,7 +172,7 @@ def _json(value: Any) -> object:
 
 
 def preview(broker: Broker, new: BrokerConfiguration, started: BrokerConfiguration | None = None) -> Reload:
-    """Return the result of `apply` for a reload without a change of the broker. Raises `ConfigurationError` too."""
+    """Return the result that `apply` would have, and change nothing. Raises `ConfigurationError` as `apply` does."""
     settings = _settings_of(broker, new)
     diverts = _checked(broker, new, settings)
     outcome = _outcome(started, broker.configuration, new)
@@ -236,9 +236,9 @@ def apply(
 ) -> Reload:
     """Apply ``new`` to addresses, queues, diverts and settings.
 
-    A reload resets each attribute of a queue to the file. At the start, only attributes whose value in the file has
-    changed since the last start are reset, so that changes by management last. ``begin`` is called before the first
-    change, when ``new`` is known to be valid. ``started``: configuration of the start, None for the current one.
+    A reload resets each attribute of a queue to its value in the file. At the start, only attributes whose value in the
+    file has changed since the last start are reset, so that changes by management last. ``begin`` is called before the
+    first change, when ``new`` is known to be valid. ``started``: configuration of the start, None for the current one.
 
     Raises `ConfigurationError` before the first change if a live queue cannot get an attribute of the file. At the
     start the broker deletes and creates such a queue again if it is empty, else it keeps the queue and logs an error.

@@ -62,7 +62,7 @@ class RunTimeChanges:
         self.durable = self._values.durable  # False: a restart loses the changes
 
     def elements(self, *kinds: str, without: Container[str] = ()) -> list[RunTimeElement]:
-        """Return the changed elements of some kinds, or of all; ``without`` diverts of these names."""
+        """Return the changed elements of these kinds, or of all kinds. ``without``: names of diverts to leave out."""
         return [
             RunTimeElement(kind, name, **value)
             for kind in kinds or KINDS
@@ -75,9 +75,9 @@ class RunTimeChanges:
     def _kept(
         self, configuration: BrokerConfiguration
     ) -> tuple[list[DivertConfiguration], list[RunTimeElement]]:
-        """Return the live diverts of the run time that stay as they are, and the changed elements without these.
+        """Return the live diverts that a reload leaves as they are, and the changed elements without these diverts.
 
-        Such a divert is not in broker.xml, and has no transformer. There may be many.
+        Such a divert was created at run time, is not in broker.xml, and has no transformer. There may be many.
         """
         present, of_file = self._broker.configuration, {one.name for one in configuration.diverts}
         kept = [
@@ -93,7 +93,7 @@ class RunTimeChanges:
     def merge(self, configuration: BrokerConfiguration) -> BrokerConfiguration:
         """Return a configuration of broker.xml with the changed elements. Raises `ConfigurationError`.
 
-        The caller checks loops.
+        The caller checks the diverts for loops.
         """
         kept, elements = self._kept(configuration)
         if not kept and not elements:
@@ -102,7 +102,7 @@ class RunTimeChanges:
         return replace(found, diverts=(*found.diverts, *kept))
 
     def replaced(self, configuration: BrokerConfiguration) -> dict[str, RunTimeElement]:
-        """Return the elements that broker.xml has changed since, by texts for operators."""
+        """Return the elements that were edited in broker.xml after their change at run time, by a text about each."""
         _, elements = self._kept(configuration)
         applying = {each.place for each in unchanged(configuration, elements)}
         return {
@@ -113,7 +113,7 @@ class RunTimeChanges:
         }
 
     def drop(self, configuration: BrokerConfiguration) -> list[str]:
-        """Forget the elements that broker.xml has changed since, log each, and return the texts."""
+        """Forget the elements that `replaced` returns, log a text about each, and return the texts."""
         replaced = self.replaced(configuration)
         for text, each in replaced.items():
             self._values.put(each.kind, each.name, None)
@@ -125,7 +125,8 @@ class RunTimeChanges:
     ) -> BrokerConfiguration:
         """Return the configuration for the start.
 
-        Elements with a fault, which ``check`` finds too, do not apply: the broker logs the fault and starts.
+        An element with a fault does not apply: the broker logs the fault and starts. ``check`` raises
+        `ConfigurationError` for faults that the reader of broker.xml does not find.
         """
         if not self.elements():
             return configuration
@@ -144,17 +145,17 @@ class RunTimeChanges:
                 for each in faulty:
                     log.error("%s does not apply: %s", each.place, "; ".join(fault.lines()))
                 left = [each for each in left if each not in faulty]
-        for each in left:  # remove without binding: the caller binds all addresses
+        for each in left:  # do not bind addresses here: the caller binds all of them
             if each.kind == "divert" and each.element is None and each.name in self._broker.diverts.by_name:
                 self._broker.diverts.remove(each.name)
-        for divert in found.diverts:  # later the start would log each of them: there may be many
+        for divert in found.diverts:  # so that `apply` does not log each as a change: there may be many
             self._broker.diverts.put(divert)
         return found
 
     # ---- changes
 
     def present(self, kind: str, name: str) -> Values | None:
-        """Return an element as in broker.xml, None if it does not exist."""
+        """Return the values of an element by their names in broker.xml; None if the element does not exist."""
         configuration = self._broker.configuration
         name = key_of(kind, name, configuration)
         value = self._values.of(kind).get(name)
@@ -256,7 +257,10 @@ class RunTimeChanges:
                 found[literal(address.name)] = homes
 
     def export(self, addresses: Values, secrets: bool) -> Deferred[str]:
-        """Make a broker.xml with all changes in a thread. Without ``secrets``, references replace passwords."""
+        """Return a Deferred with a broker.xml that contains all changes, and these addresses. A thread makes the text.
+
+        Without ``secrets``, references replace passwords.
+        """
         configuration, elements = self._broker.configuration, self.elements()
         if configuration.document is None:
             raise Refused("The broker has no broker.xml")
@@ -268,6 +272,6 @@ class RunTimeChanges:
 
 
 def _check_name(each: RunTimeElement, names: list[str]) -> None:
-    """Raise `ConfigurationError` if the reader has not found an element by its name."""
+    """Raise `ConfigurationError` if ``names``, which the reader of broker.xml has found, lacks the element's name."""
     if each.element is not None and each.name not in names:
         raise ConfigurationError(f"{each.kind} {each.name!r}: a name must not begin or end with white space")

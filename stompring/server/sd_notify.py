@@ -43,8 +43,8 @@ class SystemdNotifier:
         self._begin("ready")
 
     def standby(self, reason: str) -> None:
-        """Notify that the broker waits to become active. For the manager the service has then started. A later call
-        with another reason changes the status.
+        """Notify that the broker waits to become active: the manager counts the service as started. A later call with
+        another reason changes the status.
         """
         self._begin(f"standby: {reason}")
 

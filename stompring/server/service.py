@@ -345,7 +345,7 @@ class BrokerService(MultiService, AdminContext):
         return outcome
 
     def preview_reload(self) -> Reload:
-        """Return the result of a reload without a change of the broker. Loads changed plugins without using them."""
+        """Return the result that a reload would have, and change nothing. Changed plugins are loaded, but not used."""
         file = self.configuration.file
         assert file is not None
         try:
@@ -483,7 +483,7 @@ def run(
         return 1
     reactor.addSystemEventTrigger("before", "shutdown", process.shut_down)
     signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(process.reload))
-    reactor.callWhenRunning(process.heed_signals)  # by then Twisted has set its own handlers
+    reactor.callWhenRunning(process.heed_signals)  # after Twisted has set its signal handlers
     reactor.run()
     for number in (signal.SIGINT, signal.SIGTERM):  # a second signal must not kill the process at its end
         signal.signal(number, signal.SIG_IGN)

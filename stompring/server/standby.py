@@ -56,14 +56,14 @@ LOCK_INTERVAL = 0.2
 class Standby(StandbyContext):
     """The base of all standbys: HTTP, reload, the status for the service manager, and the reason of the wait."""
 
-    #: Settings that only a restart changes.
+    #: Names of settings whose values a reload of the standby keeps: only a restart changes them.
     kept: tuple[str, ...] = ()
 
     reason = "starting"
     node: Node | None = None  # None: no replicated log
     security: Security | None = None
     _running = False
-    _timer: Any = None  # timer of the next poll
+    _timer: Any = None  # timer of the next attempt to lock, or of the next read of the node's status
 
     def __init__(self, configuration: BrokerConfiguration, reactor: Any, systemd: SystemdNotifier) -> None:
         """Check the files that the configuration refers to. Raises `ConfigurationError`."""
@@ -373,7 +373,7 @@ class Replication:
         return share if 0 < limit and share < MAX_PENDING_BYTES else None
 
     def watch(self, suspend: Callable[[], object], resume: Callable[[], object]) -> None:
-        """Check before each round of the reactor whether the node is fresh, and call ``suspend`` or ``resume``."""
+        """Call ``suspend`` or ``resume`` when `Node.is_fresh` changes. It is checked before each reactor round."""
         is_fresh = self.node.is_fresh
 
         def check() -> None:
