@@ -110,7 +110,7 @@ class Counts:
     begin: float = 0.0  # start of the measured time, monotonic s
     end: float = 0.0
     busy: float = 0.0  # used share of a processor, the highest of several clients
-    times: Counter[int] = field(default_factory=Counter)  # latencies of messages or receipts in ns, rounded
+    times: Counter[int] = field(default_factory=Counter)  # rounded latencies of messages or receipts (ns)
 
     def add(self, other: Counts) -> None:
         """Add the results of another client."""
@@ -302,7 +302,7 @@ Work = Callable[[Pipe, Endpoint, Plan, Case, int], None]
 
 @contextmanager
 def clients(kinds: Sequence[Work], arguments: tuple[Any, ...]) -> Iterator[list[Pipe]]:
-    """Context manager: run a process for each client, yield a pipe to each, and wait for the processes at the end."""
+    """Context manager: run a process for each client, and yield the pipes to the processes. Waits for their end."""
     started: list[BaseProcess] = []
     pipes: list[Pipe] = []
     sys.stdout.flush()
@@ -548,7 +548,7 @@ def rounded(times: Iterable[int]) -> Counter[int]:
 
 
 def percentiles(times: Mapping[int, int]) -> dict[str, float] | None:
-    """p50, p95, p99 and max in milliseconds; None without times. ``times``: occurrences of each time in ns."""
+    """p50, p95, p99 and maximum of ``times`` in ms; None without times. ``times``: number of occurrences by ns."""
     if not times:
         return None
     values = sorted(times)
@@ -574,7 +574,7 @@ TITLES = (
     "MAX MS", "RECEIPT P99", "DRIVER",
 )  # fmt: skip
 
-#: A line of the table.
+#: Format of a line in the table of results.
 ROW = "{:>4}  {:>4}  {:>8}  {:>10}  {:>8}  {:>7}  {:>9}  {:>10}  {:>7}  {:>8}  {:>8}  {:>8}  {:>8}  {:>11}  {:>7}"
 
 

@@ -124,7 +124,7 @@ def refuse_ignored(configuration: BrokerConfiguration) -> None:
     assert configuration.file is not None
     faults = Faults(configuration.file)
     for each in configuration.ignored:
-        # the reason of a setting with a warning already describes the consequence
+        # the reason of a warning already says what the broker does with the setting
         what = each.name if each.is_warning else f"{each.name} has no effect here"
         faults.add(each.line, f"{what}: {each.reason}")
     faults.raise_if_any()

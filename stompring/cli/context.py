@@ -37,7 +37,7 @@ from .output import (
 
 
 def context_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of contexts that complete ``incomplete``."""
+    """Return the names of contexts that begin with ``incomplete``, for the shell."""
 
     try:
         return [name for name in sorted(Contexts.read().contexts) if name.startswith(incomplete)]
@@ -55,7 +55,7 @@ def check_name(name: str) -> None:
 
 
 class Context(NamedTuple):
-    """One broker. None: not set, the default applies."""
+    """One broker. A field that is None is not set: its default applies."""
 
     server: str | None = None
     broker: str | None = None

@@ -90,7 +90,7 @@ def print_data(directory: DataDirectory = the_directory, as_json: bool = JSON_OB
 
 
 def lines(summary: Summary) -> Iterator[str]:
-    """Format a summary as lines of text."""
+    """Format the summary of a data directory as lines of text."""
     yield f"{summary.root}: {counted(summary.messages, 'message', str)}, {counted(len(summary.queues), 'queue', str)}"
     if summary.running:
         yield "a broker is running: this is a snapshot"

@@ -186,7 +186,7 @@ def software() -> Findings:
     except PackageNotFoundError:
         yield Finding("libraries", WARNING, "stompring is not installed: no list of its libraries")
         return
-    needed: defaultdict[str, list[str]] = defaultdict(list)  # libraries by extra; key "": of no extra
+    needed: defaultdict[str, list[str]] = defaultdict(list)  # libraries by extra; key "": always required
     for line in requirements:
         ((name, extra),) = re.findall(r"^([\w.-]+)(?:.*extra == ['\"]([\w-]+))?", line)
         if name != "stompring":
@@ -359,7 +359,7 @@ def _user(number: int) -> str:
 
 
 def replicated_log(settings: ReplicatedLogSettings) -> Findings:
-    """Check that the engine answers, that the log is safe, and which broker is active."""
+    """Check that the engine answers, that the log cannot lose entries, and which broker is active."""
     from stompring.replication.log import LogFull, LogMissing, LogUnavailable, UnsafeLog
 
     from .ha import look, opened
@@ -447,7 +447,7 @@ NO_LIMITS = {
 def limits_off(configuration: BrokerConfiguration) -> Findings:
     """List the limits that are off: settings with the value -1, and a type such as "byteLimit" or "countOrNoLimit"."""
     core = _off(configuration, BrokerConfiguration)
-    if "max-disk-usage" not in core or configuration.min_disk_free >= 0:  # either limit is enough
+    if "max-disk-usage" not in core or configuration.min_disk_free >= 0:  # one of these two limits is enough
         core = [each for each in core if each not in ("max-disk-usage", "min-disk-free")]
     ways = [("core", core)]
     for acceptor in configuration.stomp_acceptors:

@@ -1,4 +1,4 @@
-"""The STOMP broker and the login of a command from its options, and the exit codes of failed connections."""
+"""Finds the STOMP broker and the login in the options of a command. Maps failed connections to exit codes."""
 
 from __future__ import annotations
 

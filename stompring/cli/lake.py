@@ -454,7 +454,7 @@ def ingest(
         warn(f"serving metrics on http://{metrics_host}:{metrics_port}/metrics")
     target.create(buckets)
     with target.locked(lease):
-        target.admit(name, files)  # raises before the slow start of Spark
+        target.admit(name, files)  # before the slow start of Spark: raises for a wrong data directory
         with spark.session() as session:
             run = _Run(
                 Ingest(session, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name), as_json
@@ -724,7 +724,7 @@ def restore(
 
 @dataclass(frozen=True)
 class ViewColumns:
-    """The columns of a view."""
+    """The options that define the columns of a view."""
 
     header: tuple[str, ...] = option(
         "NAME[:TYPE]",
@@ -737,7 +737,7 @@ class ViewColumns:
     def definition(
         self, lake: Lake, name: str, addresses: tuple[str, ...], where: str | None, materialize: bool
     ) -> ViewDefinition:
-        """A view with these columns. Raises `click.ClickException`."""
+        """The definition of a view with these columns. Raises `click.ClickException`."""
         from stompring.pipeline.lake.views import (
             HEADER_TYPES,
             InvalidSchema,

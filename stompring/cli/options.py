@@ -208,7 +208,7 @@ def header_pair(text: str, reserved: Collection[str] = ()) -> tuple[str, str]:
 
 
 def pair(text: str, rule: str) -> tuple[str, str]:
-    """The texts before and after an equals sign. Raises `click.UsageError` with ``rule``."""
+    """The texts before and after an equals sign. ``rule``: the expected form, for the `click.UsageError`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.UsageError(f"{rule}, not {text!r}")

@@ -379,7 +379,7 @@ def columns(**shown: Any) -> tuple[Column, ...]:
 
 
 def every(names: Iterable[str], known: Iterable[Column] = ()) -> list[Column]:
-    """A column for each name of a field: the one in ``known``, or a new one with the default format."""
+    """A column for each field in ``names``: its column in ``known``, else a new column with the default format."""
     by_field = {column.field: column for column in known}
     return [by_field.get(name) or Column(name, name) for name in names]
 
@@ -433,7 +433,7 @@ def fitted_table(
     }
     shown, hidden = list(columns), []
     while not fixed and sum(widths[each.field] + 2 for each in shown) > width + 2:
-        # omit the column with the highest rank, the last one of several
+        # omit the column with the highest rank: of several with this rank, the last one
         last = max(reversed(shown), key=lambda each: each.rank)
         if last.rank == 0:
             break

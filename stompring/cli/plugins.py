@@ -55,7 +55,7 @@ class Listing(NamedTuple):
     uses: Mapping[str, Sequence[Use]]  # uses by name of the broker-plugin
 
     def plugins_of(self, entry: Entry) -> list[PluginConfiguration]:
-        """The broker-plugins that name a policy."""
+        """The broker-plugins that use the policy ``entry``; none if the broker loads another policy of this name."""
         if entry.shadowed_by:
             return []
         return [plugin for plugin in self.plugins or () if _policy_name(plugin) == entry.name]
@@ -381,7 +381,7 @@ def _texts(name: str, module: str, distribution: str | None) -> dict[Path, str]:
 
 
 def _class_name(name: str) -> str:
-    """RateLimit for rate-limit; but RefusePolicy for refuse: the template imports another class Refuse."""
+    """The class of a policy: RateLimit for rate-limit. Names that the template uses get a suffix (RefusePolicy)."""
     from stompring import policy
 
     kind = "".join(word[:1].upper() + word[1:] for word in re.split("[-_]", name))

@@ -75,7 +75,7 @@ CONSUMERS = columns(
     verdict=6,
 )
 
-#: The first numbers of `queue show`.
+#: Columns of the table of numbers with which `queue show` begins.
 NUMBERS = columns(
     messageCount=0,
     pendingCount=(0, "WAITING", count_text),

@@ -285,7 +285,7 @@ class Remote:
             self.close()
 
     def pages(self, *path: str, limit: int | None = None, sized: bool = True, **query: Any) -> Any:
-        """All pages of a list, or its first ``limit`` items, as one page. ``sized``: requests give a page size."""
+        """All pages of a list, or its first ``limit`` items, as one page. ``sized``: ask for a page size."""
         found: list[Any] = []
         page = 0
         # all requests need the same size: page n begins at (n - 1) * size
@@ -309,7 +309,7 @@ class Remote:
         root: str = "/api/v1/",
         accepted: tuple[int, ...] = (),
     ) -> HTTPResponse:
-        """Send a request; the caller reads the body. Raises `CommandFailed` for an error outside of ``accepted``."""
+        """Send a request; the caller reads the body. Raises `CommandFailed` for an error status not ``accepted``."""
         where = urlsplit(self.server).path + root + "/".join(quote(part, safe="") for part in path)
         if parameters := urlencode(without_none(query or {}), doseq=True):
             where += f"?{parameters}"
@@ -458,7 +458,7 @@ class Remote:
     ) -> None:
         """Print the API's JSON of a record with --json, otherwise its fields, and the list in its field ``inner``.
 
-        On a terminal, if ``numbers`` is not empty, the verdict comes first, then a table with these columns.
+        On a terminal, if ``numbers`` is not empty, the field ``verdict`` is first, then a table with these columns.
         """
         if self.json:
             echo_json(record)
@@ -502,7 +502,10 @@ class Remote:
             time.sleep(0.02)
 
     def follow_task(self, title: str, task_id: str, heed: Callable[[], None] = lambda: None) -> Any:
-        """Show the progress of a task until it ends, and return it. Ctrl-C, also if ``heed`` raises it, cancels it."""
+        """Show the progress of a task until its end, and return the task. Ctrl-C cancels the task.
+
+        ``heed`` is called first: it raises KeyboardInterrupt if Ctrl-C was pressed earlier.
+        """
         try:
             heed()
             with progress(title) as step:

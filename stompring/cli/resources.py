@@ -56,7 +56,7 @@ ADDRESS_COLUMNS = columns(
     policies=8,
 )
 
-#: The first numbers of `address show`.
+#: Columns of the table of numbers with which `address show` begins.
 NUMBERS = columns(
     messageCount=0,
     queueCount=(0, "QUEUES"),
@@ -253,7 +253,7 @@ CONNECTION_COLUMNS = columns(
     queues=8,
 )
 
-#: The first numbers of `connection show`.
+#: Columns of the table of numbers with which `connection show` begins.
 CONNECTION_NUMBERS = columns(
     subscriptionCount=(0, "SUBSCRIPTIONS"),
     deliveringCount=0,

@@ -101,7 +101,7 @@ def divert_options(
         "--remove-header", "NAME", "Remove a header of the copies. Repeatable."
     ),
 ) -> JsonObject:
-    """The body of a divert. An empty text removes a filter."""
+    """The JSON of a request that creates or changes a divert. An empty text removes a filter."""
     if "forwardingAddress" in body:
         body["forwardingAddresses"] = body.pop("forwardingAddress")
     if added or removed:
@@ -207,7 +207,7 @@ def show_bridge(name: str = NAME, remote: Remote = running) -> None:
     remote.print_record(record, {"Bridge": every(record, fields(lastErrorTime=time_text))})
 
 
-#: Options of a bridge that have a name of their own in the command, because the login has the usual one.
+#: Options of a bridge with another name in the command: ``--user`` is the login of the command itself.
 LOGIN = {"user": "--remote-user"}
 
 BRIDGE_ROWS = [

@@ -352,7 +352,7 @@ class Sender:
             return
         for item in group:
             due = self.progress.started + self.sent / self.rate
-            # skip waits of less than a millisecond: a later wait is longer then
+            # skip a wait of less than a millisecond: the wait before a later message includes it
             if (wait := due - time.monotonic()) > 0.001:
                 self.connection.receive(wait)
             self._write([item])
@@ -367,7 +367,7 @@ class Sender:
         self._draw()
 
     def _frames(self, group: Sequence[Item]) -> Iterator[bytes]:
-        """Yield the SEND of each message. ``sent`` counts all messages of the group after the last SEND."""
+        """Yield the SEND of each message. After the last SEND, add the size of the group to ``sent``."""
         fixed = {name for name, _ in self.fixed}
         for number, item in enumerate(group, 1):
             # headers from options override the headers of a line

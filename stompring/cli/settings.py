@@ -21,7 +21,8 @@ from .output import (
     print_table,
 )
 
-#: The classes with the settings of an element. The element contains the settings, or its URL has them as parameters.
+#: Classes of settings by the kind of element in broker.xml. The settings are child elements or attributes of the
+#: element, or parameters of its URL.
 KINDS: Mapping[str, tuple[type, ...]] = {
     "core": (model.BrokerConfiguration,),
     "journal-retention-directory": (model.Retention,),
@@ -47,7 +48,7 @@ AT_RESTART = ("journal-retention-directory", "replicated-log", "wildcard-address
 
 
 def shown_default(row: Option) -> str:
-    """The default as Markdown: a value, the setting whose value is the default, or a word such as required."""
+    """The default of a setting as Markdown: a value, the setting that it comes from, or a word such as required."""
     if row.default_text:
         return row.default_text
     if row.inherits:

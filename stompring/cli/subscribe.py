@@ -235,7 +235,7 @@ def hex_dump(data: bytes) -> str:
 def _to_files(directory: Path, also: Show | None) -> Show:
     """Return a function that writes a message: its body to a new file, its headers to ``messages.jsonl``.
 
-    Then the function calls ``also``. Raises `CommandFailed`.
+    If ``also`` is not None, the function passes the message to ``also``, too. Raises `CommandFailed`.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)

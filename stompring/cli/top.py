@@ -141,7 +141,7 @@ class Reading:
 
 @dataclass
 class Screen:
-    """The selection of the user, and the last data of the broker."""
+    """The view, order, search and page that the user selected, and the last data of the broker."""
 
     remote: Remote
     view: View

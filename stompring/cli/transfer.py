@@ -275,8 +275,8 @@ class Transfer:
 
     def _loop(self, source: CommandConnection, target: _Target, ids: DuplicateIds) -> None:
         plan = self._plan
-        last = heard = time.monotonic()  # time of the last activity: of the source, of the target
-        waiting: list[tuple[Head, bytes]] = []  # delivered messages beyond the window or the count
+        last = heard = time.monotonic()  # time of the last messages of the source, of the last RECEIPT
+        waiting: list[tuple[Head, bytes]] = []  # received messages, not sent yet
         while True:
             self._interrupts.check()
             if not waiting:
@@ -364,7 +364,7 @@ class DuplicateIds:
     """
 
     def __init__(self, source: str, server: str, keep: bool = False) -> None:
-        """``server``: header of the source's CONNECTED. ``keep``: whether a message keeps its own duplicate id."""
+        """``server``: this header of the source's CONNECTED. ``keep``: whether messages keep their duplicate ids."""
         self._source = source.encode()
         self._keep = keep
         # Artemis writes the number of the consumer before the number of the message

@@ -277,7 +277,7 @@ def add(
       stompring user add ada --password-stdin --replace < password
       stompring user add bob --role viewers --context prod
     """
-    # checked before the password is read, and again by `save`
+    # refuse an existing user before the password is read: `save` checks again
     if accounts.knows(name, granted) and not replace:
         raise _exists(name, accounts.where)
     if password_stdin:
@@ -383,7 +383,7 @@ def _files(config: str | None, users: str | None, roles: str | None) -> FileAcco
 
 
 def _unrelated(faults: ConfigurationError) -> bool:
-    """Whether no fault of a broker.xml is about its users. The command then prints a warning and continues."""
+    """Return True, and print a warning, if the faults of a broker.xml do not concern users: the command continues."""
     if any(re.search("users?-file|roles?-file|security|login", text) for _, _, text in faults.faults):
         return False
     warn(f"{faults.lines()[0]} (the broker does not start with this file; users can be changed)")
