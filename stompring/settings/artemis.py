@@ -626,7 +626,7 @@ def find_logins(directory: Path, resolve: Callable[[str], str] = str) -> Logins 
             )
         return Logins(users, roles, warnings=tuple(warnings)) if users.is_file() else None
     entries = _parse(_text_of(file), file)
-    # names of the entry for passwords (False) and of the entry for client certificates (True)
+    # names of the entries of login.config: for passwords (False), for client certificates (True)
     domains: dict[bool, str] = {}
     if element := _JAAS.search(bootstrap):
         domains = {bool(each["certificate"]): each["name"] for each in _DOMAIN.finditer(element[0])}
@@ -741,7 +741,7 @@ def _tokens(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _parse(text: str, file: Path) -> dict[str, list[_Module]]:
-    """Return the login modules by entry. ``text``: contents of a ``login.config`` (JAAS syntax)."""
+    """Return the login modules by the name of their entry. ``text``: contents of a ``login.config`` (JAAS syntax)."""
     tokens = deque(_tokens(text))
     entries: dict[str, list[_Module]] = {}
     line = 1

@@ -108,7 +108,7 @@ from .urls import (
 #: Artemis's one transformer for headers. Its properties are the headers that it sets.
 ADD_HEADERS = "org.apache.activemq.artemis.core.server.transformer.AddHeadersTransformer"
 
-#: Headers that no transformer changes, with the reason.
+#: Headers that a transformer must not change, with the reason.
 FIXED_HEADERS = {
     "destination": "the forwarding address is the destination",
     "content-length": "it is a header of the frame",
@@ -268,7 +268,7 @@ class Inclusion:
                 self._faults.raise_if_any()
                 continue
             if name != "include":
-                # else it is inside an include, which has the fault
+                # inside of <xi:include> the fault is reported for that element
                 if etree.QName(parent).namespace != _XINCLUDE:
                     self._faults.add(line, f"<xi:{name}> is not supported; only <xi:include> is")
                     parent.remove(element)
@@ -377,7 +377,7 @@ class _DocumentReader:
         name = str(element.tag)
         node = Node(name, self._line(element), is_leaf=rule.text is not None and not rule.attributes)
         self._read_attributes(element, rule, node)
-        if name == "ha-policy":  # a replicated log excludes the policies of Artemis
+        if name == "ha-policy":  # <replicated-log> and Artemis's HA policies exclude each other
             names = [etree.QName(each).localname for each in element]
             others = [each for each in names if each in SECTIONS[name]]
             if "replicated-log" in names and others:
@@ -592,7 +592,7 @@ class _CoreReader:
         self._folder = Path(faults.file).parent
         self._references = references
         self._ignored = ignored
-        self._lines: dict[tuple[int, str], int] = {}  # line of the first use of a name
+        self._lines: dict[tuple[int, str], int] = {}  # line of a name, by id of its element
         self._plugins: dict[str, PluginConfiguration] = {}
         self._wildcard = WildcardSyntax()
         node = core.first("wildcard-addresses")
@@ -653,7 +653,7 @@ class _CoreReader:
         self._faults.add(node.line, text)
 
     def _is_new(self, what: str, node: Node, within: Node | None = None, advice: str = "") -> bool:
-        """Return whether ``what`` is new in the element ``within``; add a fault at ``node`` if it is not."""
+        """Return whether the name ``what`` is unique in the element ``within`` so far, else add a fault at ``node``."""
         key = (id(within), what)
         first = self._lines.get(key)
         if first is not None:
@@ -803,7 +803,7 @@ class _CoreReader:
             yield AddressSettingEntry(match, values, node.line)
 
     def _address_limits(self, repository: SettingsRepository) -> Iterator[str]:
-        """A warning for each setting without effect.
+        """Yield a warning for each limit without effect, and add a fault for each limit that blocks all messages.
 
         Each entry is merged with the less specific ones before the check. As in Artemis, ``page-full-policy`` and the
         limits of pages have no effect without each other.

@@ -89,7 +89,7 @@ class Faults:
         self._added = 0
 
     def add(self, line: int, text: str) -> None:
-        """Add a fault at ``line``, unless it is there already. Raises `ConfigurationError` at the 200th fault."""
+        """Add a fault at ``line``, unless it was added before. Raises `ConfigurationError` at the 200th fault."""
         for value, reference in self._hidden.items():
             text = text.replace(value, reference)
         self._add(line, text)

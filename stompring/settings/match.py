@@ -45,8 +45,9 @@ class Pattern:
         kinds = tuple(2 if word == self._any else word == self._single for word in self._words)
         self.is_wildcard = any(kinds)
         # A sort key: the most specific pattern is first. Plain names are first, then patterns with only ``*``, then
-        # patterns with ``#``, the longer before the shorter. The first differing word orders the rest, a name before
-        # ``*`` before ``#``, then the text (Artemis does not order two patterns with ``#`` of the same length).
+        # patterns with ``#``, of which a longer one is before a shorter one. Otherwise the first word of another kind
+        # decides (a name is before ``*``, and ``*`` before ``#``), then the text. Artemis does not order two patterns
+        # with ``#`` of the same length.
         self.specificity = (max(kinds), -len(text) if 2 in kinds else 0, kinds, text)
 
     def matches(self, address: str) -> bool:
@@ -161,7 +162,7 @@ class SettingsRepository:
         self._defaults = defaults
         self._delimiter = wildcard.delimiter
         self._entries = tuple(entries)
-        # Below, an entry is represented by its index in ``_entries``: keys of `_merged` are then integers.
+        # The next lines refer to an entry by its index in ``_entries``, so that the keys of `_merged` are integers.
         self._exact: dict[str, int] = {}
         self._literal: dict[str, int] = {}
         patterns: dict[str, tuple[Pattern, int]] = {}
@@ -176,7 +177,7 @@ class SettingsRepository:
                 self._exact[entry.match] = index
         self._patterns = sorted(patterns.values(), key=lambda pair: pair[0].specificity)
         self._cached = lru_cache(CACHED_ADDRESSES)(self._look_up)
-        # Ten thousand addresses under the same entries share one object.
+        # All addresses that match the same entries share one object.
         self._merged = lru_cache(CACHED_ADDRESSES)(self._merge)
 
     @classmethod
@@ -269,7 +270,7 @@ class DivertGraph:
             self.put(one)
 
     def put(self, divert: DivertConfiguration) -> None:
-        """Add a divert, or replace the one with its name."""
+        """Add a divert. It replaces a divert of the same name."""
         self.remove(divert.name)
         self._diverts[divert.name] = divert
         pattern = self.pattern_of(divert)
@@ -315,7 +316,7 @@ class DivertGraph:
         for first in self._diverts.values() if starts is None else starts:
             if first.name in done:
                 continue
-            path = {first.name: ("", first)}  # each with the forwarding address that leads to it
+            path = {first.name: ("", first)}  # diverts by name, each with the address that leads to it
             branches = [following(first)]
             while branches:
                 found = next(branches[-1], None)

@@ -163,7 +163,7 @@ class CommonTls:
     key_store_path: tuple[str, ...] = ()  # files with certificate chains, and directories of them
     key_path: tuple[str, ...] = ()  # the private key of each file; () for keys in or beside the files
     key_store_password: str | None = field(default=None, repr=False)  # password of private keys and keystores
-    trust_store_path: str | None = None  # the CAs of the other side
+    trust_store_path: str | None = None  # the CAs that the other side's certificate may be from
     trust_store_password: str | None = field(default=None, repr=False)  # password of a Java keystore
     enabled_protocols: tuple[str, ...] = ()  # versions in TLS_VERSIONS; () for all of them
     enabled_cipher_suites: tuple[str, ...] = ()  # OpenSSL or IANA names; () for the defaults
@@ -189,7 +189,7 @@ class ProxyProtocol:
 
     proxy_protocol_trusted: tuple[
         IPv4Network | IPv6Network, ...
-    ] = ()  # the sources of PROXY headers; () for any
+    ] = ()  # networks whose PROXY headers are accepted; () for all
 
 
 @frozen
@@ -1469,8 +1469,8 @@ class WildcardSyntax:
     )
 
 
-#: The shortest ``takeover-timeout`` in ms. An active broker stops deliveries 0.5 s before it expires, and writes a beat
-#: every 0.5 s: with a shorter timeout one late beat would interrupt the deliveries.
+#: The shortest ``takeover-timeout`` in ms. An active broker stops deliveries 0.5 s before the timeout expires, and
+#: writes a beat every 0.5 s: with a shorter timeout one late beat would interrupt the deliveries.
 MIN_TAKEOVER_TIMEOUT = 2000
 
 

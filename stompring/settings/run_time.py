@@ -4,8 +4,8 @@ An element is JSON with the names and texts of broker.xml: its attributes and ch
 into the XML tree of broker.xml, whose reader then reads the result: rules and error texts are the same. `read_section`
 reads one section alone, so that a change of one element does not read the whole file.
 
-broker.xml has changed an element if its digest differs from ``base``, the digest at the time of the change; then the
-element of broker.xml applies.
+``base`` is the digest of the element in broker.xml when management changed the element. If the digest differs now,
+broker.xml was edited later, and its element applies.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def line_of(line: int | None) -> int | None:
 
 
 def key_of(kind: str, name: str, configuration: BrokerConfiguration) -> str:
-    """The name under which an element is stored: a match as the reader of broker.xml completes it."""
+    """The name under which an element is stored. A match may get a delimiter, as in broker.xml (`with_delimiter`)."""
     if KINDS[kind] == "name":
         return name
     return with_delimiter(name, configuration.literal_match_markers, configuration.wildcard)
@@ -101,7 +101,7 @@ def _add(element: etree._Element, name: str) -> etree._Element:
 def _elements(
     core: etree._Element, kind: str, configuration: BrokerConfiguration
 ) -> dict[str, etree._Element]:
-    """The elements of a kind by name. The first of several with one name: the reader reports the others."""
+    """The elements of a kind by name. Of several with one name only the first: the reader reports the others."""
     found: dict[str, etree._Element] = {}
     for parent in core:
         if _local(parent) == f"{kind}s":
@@ -119,7 +119,7 @@ def digest_of(values: Values) -> str:
 def unchanged(
     configuration: BrokerConfiguration, elements: Iterable[RunTimeElement]
 ) -> Iterator[RunTimeElement]:
-    """Yield the elements that apply: those that broker.xml has not changed since."""
+    """Yield the elements that apply: broker.xml has not changed the element since management changed it."""
     core = _child(configuration.document, "core")
     present = {kind: _elements(core, kind, configuration) for kind in KINDS}
     for each in elements:
@@ -278,7 +278,7 @@ _CONTEXT = ("wildcard-addresses", "literal-match-markers", "persistence-enabled"
 def read_section(
     configuration: BrokerConfiguration, kind: str, elements: Iterable[RunTimeElement], *, alone: bool = False
 ) -> BrokerConfiguration:
-    """Read the section of a kind with the elements; ``alone``: ignore the elements of broker.xml.
+    """Read one section of broker.xml after the changes of ``elements``. ``alone``: ignore its other elements.
 
     Raises `ConfigurationError`.
     """
