@@ -23,10 +23,10 @@ import pyarrow as pa
 STRING, LONG, INT, BOOLEAN, BINARY = "STRING", "BIGINT", "INT", "BOOLEAN", "BINARY"
 TIMESTAMP, HEADERS = "TIMESTAMP", "MAP<STRING,STRING>"
 
-#: The type of each column of a table, with its name in Spark's DDL.
+#: Columns of a table: the type of each in Spark's DDL, by the name of the column.
 Columns = Mapping[str, str]
 
-#: A row for each message in each queue that it entered.
+#: Columns of the table ``messages``: one row for each message in each queue that it entered.
 MESSAGES: Columns = {
     "address": STRING,
     "queue": STRING,
@@ -72,7 +72,8 @@ COUNTERS = (
     "size",
 )
 
-#: A row for each queue in each sample. A sample has only the queues whose counters changed since the previous sample.
+#: Columns of the table ``samples``: one row for each queue in each sample. A sample has only the queues whose counters
+#: changed since the previous sample.
 SAMPLES: Columns = {
     "time": TIMESTAMP,
     "address": STRING,
@@ -399,7 +400,7 @@ class _Copied:
 
     def __init__(self, data: Any, starts: Any, stops: Any) -> None:
         self.layouts = np.full(len(starts), -1, np.int32)
-        self._found: list[tuple[_Layout, Any, Any]] = []  # layout, indices and values of its blocks
+        self._found: list[tuple[_Layout, Any, Any]] = []  # each layout with its blocks: indices, and values
         letters: Any = np.frombuffer(data, np.uint8)
         for size, positions in _by_size(stops - starts):
             blocks = fixed_rows(letters, size, starts[positions])
@@ -411,7 +412,7 @@ class _Copied:
                 if len(values) >= _COMMON:
                     self.layouts[positions[fits]] = len(self._found)
                     self._found.append((layout, positions[fits], values))
-                fits[0] = True  # drop the first block even if its escapes prevent a layout
+                fits[0] = True  # do not try the first block again, even if its escapes prevent a layout
                 if fits.all():
                     break
                 blocks, positions = blocks[~fits], positions[~fits]
@@ -498,7 +499,7 @@ def _parsed(blocks: Any) -> Any:
     is_end = letters[marks] == _LINE_FEED
     stops = marks[is_end]
     starts = np.append(0, stops + 1)[:-1]
-    first = np.append(True, is_end)[:-1]  # whether a mark is the first one in its line
+    first = np.append(True, is_end)[:-1]  # whether a mark (colon, line end) is the first one in its line
     middles = marks[first]  # the first colon of each line, or the end of a line without a colon
     names = slices(joined, starts, middles, np.arange(len(stops)))
     values = slices(joined, np.minimum(middles + 1, stops), stops, np.arange(len(stops)))

@@ -418,8 +418,8 @@ def _slice(
 def _listed_end(files: DataFiles, one: FileEntry, start: int, *, complete: bool) -> Position | None:
     """Return the end of the complete records that a file had when it was listed, None if none is after ``start``.
 
-    Records written after the listing belong to a later batch: a file that was listed earlier may have got older records
-    after its own listing.
+    Records written after the listing belong to a later batch, because another file, listed earlier, may have got older
+    records that are not in this batch.
     """
     if complete:
         return Position(one.number + 1, 0)

@@ -102,7 +102,7 @@ def event_batches(
     """
     names = {what: dict(records.names[what]) for what in (ADDRESS, QUEUE, CONSUMER)}
     messages = Messages(records)
-    parts = [  # events of one record remain in this order
+    parts = [  # the sort by position keeps this order for the events of one record
         *_added(messages),
         *_origins(messages, names),
         *_settled(records, Kind.DELIVERED),

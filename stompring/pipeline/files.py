@@ -103,7 +103,7 @@ class Times:
             self.at = self.latest = np.zeros(0, np.int64)
             return
         rises = np.append(True, times[1:] > times[:-1])
-        frames = records.frames  # several rows may be in one frame, a transaction
+        frames = records.frames  # a transaction is one frame, which may have several rows
         outer = frames[np.searchsorted(frames, rows[rises], side="right") - 1] - PREFIX.size
         last = np.append(outer[:-1] != outer[1:], True)  # keep the latest row of each frame
         self.at, self.latest = outer[last], times[rises][last]

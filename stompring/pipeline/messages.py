@@ -57,7 +57,7 @@ from .arrays import (
 from .options import TableScan
 from .records import FIELDS, Records
 
-# The traits follow these fields, encoded as in MESSAGE.
+# The first fields of each set of traits in a RETAINED record. The other traits follow, encoded as in MESSAGE.
 _TRAITS = layout(Struct("<IIBB"), "address", "length", "flags", "priority")
 _ENTRIES = layout(RETAINED_ENTRIES, "queue", "outcome", "zero", "consumer", "places")
 

@@ -66,7 +66,7 @@ Offset = dict[str, str]
 
 @dataclass
 class Partition(InputPartition):
-    """The ranges that one task reads, and the wanted rows. Files of a directory with another identity are skipped."""
+    """Ranges that one task reads, and the rows to return. Files of a directory with another identity are skipped."""
 
     value: Sequence[Range]
     wanted: TableScan

@@ -44,7 +44,7 @@ class ObjectStoreError(OSError):
 
 @dataclass(frozen=True)
 class S3Config:
-    """Endpoint, region and credentials of S3. Without keys each library uses the role of the machine, as SDKs do."""
+    """Endpoint, region and credentials of S3. Without keys each library uses the machine's role, as AWS's SDKs do."""
 
     endpoint: str | None
     region: str | None
@@ -206,14 +206,14 @@ class ObjectStore:
         return "/".join(filter(None, (self._prefix, name)))
 
     def head(self, name: str) -> Entry | None:
-        """Return size and tag of an object, None if it does not exist."""
+        """Return size and version tag of an object, None if it does not exist."""
         with suppress(FileNotFoundError), self._faults(name):
             found = self._store.head(self._key(name))
             return Entry(name, found["size"], str(found["e_tag"]))
         return None
 
     def listed(self, name: str = "", *, deep: bool = True) -> Iterator[Entry]:
-        """Yield the objects below ``name``, without their tags. ``deep``: include the objects in subdirectories."""
+        """Yield the objects below ``name``, without version tags. ``deep``: include the objects in subdirectories."""
         base = self._key(name)
         with self._faults(name):
             lists = self._store.list(base) if deep else [self._store.list_with_delimiter(base)["objects"]]
@@ -243,16 +243,16 @@ class ObjectStore:
             return bytes(self._store.get_range(self._key(name), start=start, end=end))
 
     def create(self, name: str, data: bytes) -> str:
-        """Create an object, and return its tag. Raises `FileExistsError` if it exists."""
+        """Create an object, and return its version tag. Raises `FileExistsError` if it exists."""
         return self.put(name, data, "create")
 
     def replace(self, name: str, data: bytes, tag: str) -> str:
-        """Replace an object that still has ``tag``, and return its new tag. Raises `FileExistsError` if its tag has
-        changed."""
+        """Replace an object that still has the version ``tag``, and return its new tag. Raises `FileExistsError` if the
+        object has another tag."""
         return self.put(name, data, {"e_tag": tag})
 
     def put(self, name: str, data: bytes, mode: Any = "overwrite") -> str:
-        """Write an object, and return its tag. By default it replaces an existing object."""
+        """Write an object, and return its version tag. By default it replaces an existing object."""
         with self._faults(name):
             return str(self._store.put(self._key(name), data, mode=mode)["e_tag"])
 

@@ -336,7 +336,7 @@ class _Task:
                 records, FULL_SCANS[table], part.groups, self.files.page_messages
             ):
                 part.add_group(code, batch)
-        # Keep the copies: one whose original is not in the lake adds rows to both tables.
+        # Keep the copies: a copy whose original is not in the lake adds rows to ``messages`` and ``events``.
         if "samples" not in tables and ("messages" in self.parts or "events" in self.parts):
             self.copies += [batch for _, batch in table_batches(records, _COPIES)]
         self.done.faults += [(one.name, fault.at, fault.reason) for fault in records.faults]

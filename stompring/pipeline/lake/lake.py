@@ -196,7 +196,7 @@ class Lease:
                     return
 
     def _renew(self) -> None:
-        self._about["renewal"] += 1  # gives each version a different tag
+        self._about["renewal"] += 1  # other contents, so that each version of the object has another tag
         began = self.clock()
         try:
             self._put(self._tag)
@@ -342,7 +342,7 @@ class Lake:
             if not table.exists():
                 table.create(buckets)
         if not self.state.exists(_LAKE_FILE):
-            with suppress(FileExistsError):  # another process has created it in the meantime
+            with suppress(FileExistsError):  # another process has created the file in the meantime
                 self.state.create(_LAKE_FILE, _document(uuid4().hex, {}))
 
     def require(self) -> dict[str, Any]:

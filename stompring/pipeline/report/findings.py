@@ -207,7 +207,7 @@ def memory_demand(rows: Any, addresses: Sequence[str], grid: Grid) -> list[Memor
     answer = []
     for address, positions in groups(found["address"]):
         positions = positions[np.argsort(found["step"][positions])]
-        starts = np.maximum(found["step"][positions], 0)  # changes before the grid count from its start
+        starts = np.maximum(found["step"][positions], 0)  # a change before the grid counts from its start
         seconds = np.diff(np.append(starts, grid.count)) * grid.seconds
         size, paged = (np.cumsum(found[name][positions]) for name in names)
         average = averages[address]
@@ -342,7 +342,7 @@ class QueueCoverage(NamedTuple):
     number of these messages that have an event (``covered``).
 
     The counters behind ``came`` may miss messages: those that came after the last sample before a crash, or to a queue
-    that was deleted before its next sample. ``came`` is at least ``covered`` nevertheless.
+    that was deleted before its next sample. So `coverage` sets ``came`` to at least ``covered``.
     """
 
     address: str
@@ -380,8 +380,8 @@ class Coverage(NamedTuple):
 def coverage(
     traffic: Sequence[QueueTraffic], counted: Mapping[str, int], addresses: Mapping[str, str]
 ) -> Coverage:
-    """Compute the coverage. ``counted``: result of `EventCounts.counted`, for the time to which `QueueTraffic.counted`
-    applies."""
+    """Compute the coverage. ``counted``: messages with an event, by queue (`EventCounts.counted`), between the same two
+    samples as `QueueTraffic.counted`."""
     known = {one.queue: one.counted for one in traffic}
     found = []
     for queue in sorted({*known, *counted}):

@@ -687,7 +687,7 @@ class TimesInQueue:
         sent = messages.join(numbered, "queue").selectExpr(*keys, "greatest(sent, due) AS began")
         pairs = ended.repartition(pieces, *keys).join(
             sent.repartition(pieces, *keys).hint("shuffle_hash"),
-            keys,  # small pieces: a hash join needs no sort
+            keys,  # the pieces are small enough for a hash join, which needs no sort
         )
         self.cached = (
             aggregated(

@@ -336,9 +336,9 @@ def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) 
         except BrokerError as refused:
             text = str(refused)
             if (options.dedup_header or "") not in text and "duplicate message detected" not in text.lower():
-                # The error is not about a duplicate id: stompring would name the header, Artemis has the other words.
+                # Not an error about a duplicate id: in that error stompring names the header, Artemis uses these words.
                 raise
-        # Some brokers refuse a SEND already, not only the COMMIT: ``remaining`` yields the rows that were not sent.
+        # If the broker refused a SEND, not the COMMIT, ``remaining`` yields the rows that were not sent yet.
         return TaskResult(_in_groups(options, sends, chain(buffer.again(), remaining)), again=True)
 
 
