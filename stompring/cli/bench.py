@@ -72,7 +72,7 @@ _fork = multiprocessing.get_context("fork")
 
 
 class Case(NamedTuple):
-    """One run. ``receipts``: n if every n-th message requests a receipt, 0: no message does.
+    """One run of the benchmark. ``receipts``: n if every n-th message requests a receipt, 0: no message does.
 
     ``window``: maximum number of unconfirmed messages of a producer.
     """
@@ -123,7 +123,7 @@ class Counts:
 
     @property
     def per_second(self) -> float:
-        """Messages per second of the measured time."""
+        """Messages per second in the measured time."""
         return self.messages / max(self.end - self.begin, 1e-9) if self.messages else 0.0
 
 
@@ -548,7 +548,7 @@ def rounded(times: Iterable[int]) -> Counter[int]:
 
 
 def percentiles(times: Mapping[int, int]) -> dict[str, float] | None:
-    """p50, p95, p99 and maximum of ``times`` in ms; None without times. ``times``: number of occurrences by ns."""
+    """p50, p95, p99 and maximum of ``times`` in ms; None without times. ``times``: count of each time in ns."""
     if not times:
         return None
     values = sorted(times)

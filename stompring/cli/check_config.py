@@ -260,7 +260,7 @@ def check_ports(configuration: BrokerConfiguration) -> list[str]:
 
 
 def listen_fault(acceptor: StompAcceptor | HttpAcceptor, opened: ExitStack) -> OSError | None:
-    """Listen on the port of an acceptor until ``opened`` is closed. Returns the error if listening fails, else None."""
+    """Listen on the port of an acceptor until the stack ``opened`` is closed. Returns the error if that fails."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             acceptor.host, acceptor.port, type=socket.SOCK_STREAM

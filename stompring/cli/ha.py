@@ -332,7 +332,7 @@ def look(log: ReplicatedLog, settings: ReplicatedLogSettings, *, connected: bool
         raise
     except UnsafeLog as fault:
         view = LogView(settings, unsafe=str(fault))
-        with suppress(LogUnavailable, UnsafeLog):  # the engine may report the status nevertheless
+        with suppress(LogUnavailable, UnsafeLog):  # the engine may still report the status of an unsafe log
             view = view._replace(status=log.status())
         return view
     alive = bool(log.read(status.last, BEAT_WAIT))

@@ -112,7 +112,7 @@ def list_command(
 ) -> Callable[[Callable[[], None]], click.Command]:
     """Decorator: add the command ``list`` to a group. The command prints the list at the path ``kind`` of the API.
 
-    The decorated function only has the help of the command.
+    Only the docstring of the decorated function is used: it is the help of the command.
     """
 
     def decorate(described: Callable[[], None]) -> click.Command:
@@ -285,7 +285,7 @@ class Remote:
             self.close()
 
     def pages(self, *path: str, limit: int | None = None, sized: bool = True, **query: Any) -> Any:
-        """All pages of a list, or its first ``limit`` items, as one page. ``sized``: ask for a page size."""
+        """All pages of a list, or its first ``limit`` items, as one page. ``sized``: requests set the page size."""
         found: list[Any] = []
         page = 0
         # all requests need the same size: page n begins at (n - 1) * size
@@ -309,7 +309,7 @@ class Remote:
         root: str = "/api/v1/",
         accepted: tuple[int, ...] = (),
     ) -> HTTPResponse:
-        """Send a request; the caller reads the body. Raises `CommandFailed` for an error status not ``accepted``."""
+        """Send a request; the caller reads the body. Raises `CommandFailed` for an error other than ``accepted``."""
         where = urlsplit(self.server).path + root + "/".join(quote(part, safe="") for part in path)
         if parameters := urlencode(without_none(query or {}), doseq=True):
             where += f"?{parameters}"

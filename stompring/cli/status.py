@@ -304,7 +304,7 @@ def events(
         try:
             _follow(remote, types, last)
         except KeyboardInterrupt:
-            return  # the usual end
+            return  # Ctrl-C is the usual end of the command
 
 
 def _follow(remote: Remote, types: tuple[str, ...], last: str | None) -> None:

@@ -124,7 +124,7 @@ def subscribe(
     if browse:
         fields.append(("browser", "true"))
     names = []
-    if durable is not None:  # headers of Artemis and stompring, and of ActiveMQ Classic
+    if durable is not None:  # for Artemis and stompring, and for ActiveMQ Classic
         names = [("durable-subscription-name", durable), ("activemq.subscriptionName", durable)]
     fields += names
     if count is not None and ack_mode != "auto" and not browse:

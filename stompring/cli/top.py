@@ -325,7 +325,7 @@ def top(
         else:
             _run(screen, interval)
     except KeyboardInterrupt:
-        return  # the usual end
+        return  # Ctrl-C is a usual end of the command
 
 
 def _run(screen: Screen, interval: float) -> None:

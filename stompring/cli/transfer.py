@@ -223,7 +223,7 @@ class Transfer:
         self.progress = RateLine(quiet)
 
     def run(self, from_end: Endpoint, to_end: Endpoint, keep: bool = False) -> int:
-        """Transfer. Returns 0, or 130 after SIGINT; raises `CommandFailed` with the number of messages."""
+        """Transfer. Returns 0, or 130 after SIGINT; raises `CommandFailed` with the number of transferred messages."""
         plan = self._plan
         with (
             connected(from_end, self._interrupts, ANY_VERSION, kind=_Source) as source,
@@ -367,7 +367,7 @@ class DuplicateIds:
         """``server``: this header of the source's CONNECTED. ``keep``: whether messages keep their duplicate ids."""
         self._source = source.encode()
         self._keep = keep
-        # Artemis writes the number of the consumer before the number of the message
+        # in message-id Artemis writes the number of the consumer before the number of the message
         self._prefixed = server.startswith("ActiveMQ-Artemis")
 
     def of(self, head: Head, body: bytes) -> bytes:
