@@ -230,14 +230,14 @@ CORE = _table(
     ),
     refused("mask-password", PASSWORDS, "false"),
     refused("password-codec", PASSWORDS),
-    # other protocols
+    # settings of other protocols
     no_effect("amqp-use-core-subscription-naming", AMQP_ONLY),
     no_effect(
         "mqtt-session-scan-interval mqtt-session-state-persistence-timeout mqtt-subscription-persistence-enabled",
         MQTT_ONLY,
     ),
     no_effect("resolve-protocols resolveProtocols", "this broker speaks STOMP; no protocol is loaded"),
-    # other brokers
+    # settings of clusters
     no_effect("cluster-user cluster-password", CLUSTER_ONLY),
     no_effect("broadcast-groups broadcast-group-security discovery-groups", CLUSTER_ONLY),
     {

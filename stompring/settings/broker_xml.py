@@ -592,7 +592,7 @@ class _CoreReader:
         self._folder = Path(faults.file).parent
         self._references = references
         self._ignored = ignored
-        self._lines: dict[tuple[int, str], int] = {}  # line of a name, by id of its element
+        self._lines: dict[tuple[int, str], int] = {}  # line by (id of an element, name in it)
         self._plugins: dict[str, PluginConfiguration] = {}
         self._wildcard = WildcardSyntax()
         node = core.first("wildcard-addresses")

@@ -45,9 +45,9 @@ class Pattern:
         kinds = tuple(2 if word == self._any else word == self._single for word in self._words)
         self.is_wildcard = any(kinds)
         # A sort key: the most specific pattern is first. Plain names are first, then patterns with only ``*``, then
-        # patterns with ``#``, of which a longer one is before a shorter one. Otherwise the first word of another kind
-        # decides (a name is before ``*``, and ``*`` before ``#``), then the text. Artemis does not order two patterns
-        # with ``#`` of the same length.
+        # patterns with ``#``. Of two patterns with ``#`` the longer one is first. Otherwise the first word of another
+        # kind decides (a name is before ``*``, and ``*`` before ``#``), then the text. Artemis does not order two
+        # patterns with ``#`` of the same length.
         self.specificity = (max(kinds), -len(text) if 2 in kinds else 0, kinds, text)
 
     def matches(self, address: str) -> bool:
@@ -78,7 +78,7 @@ class Pattern:
         return all(word == many for word in words[at:])
 
     def half_wildcards(self) -> tuple[str, ...]:
-        """The words that contain a wildcard together with other characters, as an ordinary character."""
+        """The words with a wildcard and other characters. In such a word the wildcard is an ordinary character."""
         marks = (self._any, self._single)
         others = (word for word in self._words if word not in marks)
         return tuple(word for word in others if any(mark in word for mark in marks))
@@ -182,7 +182,7 @@ class SettingsRepository:
 
     @classmethod
     def of(cls, configuration: BrokerConfiguration) -> SettingsRepository:
-        """The entries of a whole broker.xml. Without a store a full address cannot page: BLOCK is its default."""
+        """The repository of a broker.xml. Without a store addresses cannot page: the default full policy is BLOCK."""
         return cls(
             configuration.address_settings,
             configuration.wildcard,
@@ -353,7 +353,7 @@ def covers(wide: str, narrow: str, syntax: WildcardSyntax) -> bool:
 
 
 def _match(left: list[str], right: list[str], syntax: WildcardSyntax, *, wildcards_in_right: bool) -> bool:
-    """Whether the left words match the right ones. Without ``wildcards_in_right`` these are ordinary words."""
+    """Whether the left words match the right ones. Without ``wildcards_in_right`` all right words are ordinary."""
     many, single = syntax.any_words, syntax.single_word
     # row[j]: whether the left words from ``a`` on match the right words from j on
     row = [False] * (len(right) + 2)

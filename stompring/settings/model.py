@@ -52,7 +52,7 @@ class Option(NamedTuple):
     meaning: str  # one or more sentences in Markdown
     unit: str = ""
     source: str = ARTEMIS  # where the setting comes from
-    group: str = ""  # heading of its table in docs/settings.md
+    group: str = ""  # heading of the table of the setting in docs/settings.md
     default_text: str = ""  # the default in words, if not a constant
     reloadable: bool = True  # whether a reload applies a change; False: a change requires a restart
     element: str = ""  # name in broker.xml or in a URL, if other than the field's name with dashes
@@ -487,7 +487,7 @@ class LoginFlag(StrEnum):
 
 
 class LdapAuthentication(StrEnum):
-    """How the broker logs in to a directory for its searches."""
+    """How the broker logs in to an LDAP directory for its searches."""
 
     SIMPLE = "SIMPLE"
     NONE = "NONE"
@@ -690,7 +690,7 @@ class ComponentRoutingType(StrEnum):
     ANYCAST = "ANYCAST"
     MULTICAST = "MULTICAST"
     PASS = "PASS"  # nosec B105 - a routing type: as the message was sent
-    STRIP = "STRIP"  # none: the forwarding address decides
+    STRIP = "STRIP"  # no routing type: the forwarding address decides
 
 
 class PageFullPolicy(StrEnum):
@@ -709,7 +709,7 @@ class DiskFullPolicy(StrEnum):
 
 
 class Retain(StrEnum):
-    """Which messages of an address are retained (``retain``, ours)."""
+    """Which messages of an address are retained (``retain``, not in Artemis)."""
 
     DURABLE = "DURABLE"  # durable messages in durable queues
     ALL = "ALL"  # all messages in all queues
@@ -717,7 +717,7 @@ class Retain(StrEnum):
 
 
 class RingPolicy(StrEnum):
-    """Action on a message evicted from a full ring (``ring-policy``, ours)."""
+    """Action on a message evicted from a full ring (``ring-policy``, not in Artemis)."""
 
     DISCARD = "DISCARD"
     DEAD_LETTER = "DEAD_LETTER"
@@ -756,7 +756,7 @@ class Property:
 
 @frozen
 class PluginConfiguration:
-    """One ``<broker-plugin>``: a policy under its name in address-settings."""
+    """One ``<broker-plugin>``: a policy, and the name of the plugin in address-settings."""
 
     name: str
     policy: str  # name of the policy's module or entry point
@@ -776,7 +776,7 @@ class PolicyUse:
 
 @frozen
 class TransformerConfiguration:
-    """One ``<transformer>`` of a divert or a bridge: headers that it sets and removes, or the policy that decides."""
+    """One ``<transformer>`` of a divert or a bridge: headers that it sets and removes, or a policy."""
 
     add_headers: tuple[Property, ...] = ()
     remove_headers: tuple[str, ...] = ()
@@ -1600,7 +1600,7 @@ class BrokerConfiguration:
     login_modules: tuple[AnyLogin, ...] = section((), "login-modules")
     notified: frozenset[str] = (
         frozenset()
-    )  # types that a plugin of Artemis enables: MESSAGE_DELIVERED, MESSAGE_EXPIRED
+    )  # notifications that a plugin of Artemis enables: MESSAGE_DELIVERED, MESSAGE_EXPIRED
     security_enabled: bool = flag(
         True,
         "Whether clients need a login and a passcode. False: every acceptor must listen on a loopback address.",
@@ -1878,6 +1878,6 @@ class BrokerConfiguration:
 
     @property
     def transformers(self) -> tuple[TransformerConfiguration, ...]:
-        """The transformers of all sections."""
+        """The transformers of all diverts and bridges."""
         declared = *(one.transformer for one in self.diverts), *(one.transformer for one in self.bridges)
         return tuple(each for each in declared if each is not None)

@@ -156,7 +156,7 @@ def _nats_url(text: str, scheme: str) -> str:
         name, _, monitor = parameters.partition("=")
         if name != "monitor":
             raise ValueError(f"must be {_PLAIN_NATS}, without parameters")
-        if monitor.isascii() and monitor.isdigit():  # only a number: the monitoring port of every node
+        if monitor.isascii() and monitor.isdigit():  # a number alone is the monitoring port of every node
             _check_hosts(f"node:{monitor}")
         elif monitor:
             monitor_url(monitor)

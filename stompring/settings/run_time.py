@@ -30,7 +30,7 @@ from .model import BrokerConfiguration
 from .network import shown_url
 from .urls import SECRET_PARAMETER
 
-#: The sources of an element, for lists.
+#: Where an element comes from, as lists show it.
 FILE, RUN_TIME = "broker.xml", "run time"
 
 #: The element whose content is the attribute ``string``.
@@ -278,9 +278,9 @@ _CONTEXT = ("wildcard-addresses", "literal-match-markers", "persistence-enabled"
 def read_section(
     configuration: BrokerConfiguration, kind: str, elements: Iterable[RunTimeElement], *, alone: bool = False
 ) -> BrokerConfiguration:
-    """Read one section of broker.xml after the changes of ``elements``. ``alone``: ignore its other elements.
+    """Read one section of broker.xml after the changes of ``elements``.
 
-    Raises `ConfigurationError`.
+    ``alone``: do not read the other elements of the section. Raises `ConfigurationError`.
     """
     assert configuration.file is not None
     source = _child(configuration.document, "core")
