@@ -168,7 +168,7 @@ def _bits(flags: Any) -> Any:
 
 
 def integers(values: Any, type_: str, valid: Any = None) -> Any:
-    """Return an Arrow array of ``type_``, with nulls for the rows that a mask ``valid`` excludes."""
+    """Return numbers as an Arrow array of ``type_``, with null where the mask ``valid`` is false."""
     data = np.require(values, np.int32 if type_ == INT else np.int64, "C")
     return pa.Array.from_buffers(
         TYPES[type_], len(data), [None if valid is None else _bits(valid), pa.py_buffer(data)]

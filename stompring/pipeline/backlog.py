@@ -164,7 +164,7 @@ def plan_batch(folders: Folders, limit: Limit, least: int) -> list[Part]:
 
 
 def _by_greatest(folder: Sequence[FileSlice]) -> Iterator[tuple[int, FileSlice]]:
-    """Yield pairs of a time and a slice of a folder: the latest time of a row in this and earlier slices."""
+    """Yield each slice of a folder, preceded by the latest time of a row in this and earlier slices."""
     greatest = 0
     for piece in folder:
         greatest = max(greatest, piece.greatest)
@@ -223,7 +223,7 @@ class _BatchEnd:
         return int(ordered[min(max(index - 1, first), len(ordered) - 1)])
 
     def _some(self, found: list[Part], time: int) -> Iterator[Part]:
-        """Yield the first of the parts ``found``, and the next ones while the sum is within the limit."""
+        """Yield the first of the parts ``found``, and the next ones while their total size is within the limit."""
         total = Amount()
         for index, (piece, end) in enumerate(found):
             total = total.plus(piece.amount(self.limit), piece.share(time))

@@ -288,7 +288,7 @@ class DataFiles:
         return None
 
     def misplaced(self, name: str, data: bytes) -> str:
-        """Return the reason why a file does not belong to this directory, by its header. Empty if it may belong to it.
+        """Return why a file, by its header, cannot have this name in this directory; empty if it can.
 
         Raises `StoreError` for a file of an older format.
         """

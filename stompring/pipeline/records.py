@@ -211,7 +211,7 @@ class Records:
         self._place(*_sorted_bounds([outside, np.array(parts, np.int64).reshape(-1, 2)]).T)
 
     def _unwrap_scoped(self) -> None:
-        """Replace each scoped record for readers by its contents. Remove the scoped records for the broker itself."""
+        """Replace each SCOPED record for readers by the record in it. Remove the SCOPED records for the broker."""
         selected = self.kinds == int(Kind.SCOPED)
         if not selected.any():
             return

@@ -400,7 +400,7 @@ def _run(command: list[Path | str]) -> None:
 
 
 def _train(options: list[str], work: Path) -> None:
-    """Run typical queries in a Java with ``options``, with which it writes an archive of its classes at its exit."""
+    """Run typical queries in a Java with ``options``, which make Java write an archive of its classes at its exit."""
     from pyspark import SparkContext
 
     if active_session() is not None or SparkContext._gateway is not None:

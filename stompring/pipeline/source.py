@@ -85,7 +85,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     _options: Options
     _seen: Positions | None = None  # the last result of `latestOffset`
-    _until: Positions | None = None  # end of a query with Trigger.AvailableNow
+    _until: Positions | None = None  # end position of a query with Trigger.AvailableNow
     _identity: bytes | None = None  # identity of the directory at Spark's last call
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         begin = start_positions(files, self._endings)
         first, wanted = begin.get("journal", START).number, self._options.wanted
         if wanted.table == "messages" and wanted.copies is None and first > 1:
-            # of messages from deleted files, only copies may exist
+            # messages of deleted files may exist only as copies
             begin[COPIES_KEY] = end_positions(files, (".journal",), {})["journal"]
             begin[COPIED_KEY] = Position(0, files.header(journal_name(first)).next_number or LAST_NUMBER)
         return self._offset(begin)

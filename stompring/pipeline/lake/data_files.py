@@ -88,7 +88,7 @@ class TableWriter:
         self._dictionaries = [
             name for name in DICTIONARY_COLUMNS if name.partition(".")[0] in self._schema.names
         ]
-        self._open: dict[int, FileWriter] = {}  # by file number: day * buckets + bucket
+        self._open: dict[int, FileWriter] = {}  # open files by number (day * buckets + bucket)
 
     def add(self, batch: Any) -> None:
         """Add rows, as a record batch with all columns of the table."""
@@ -301,7 +301,7 @@ class TaskOutput:
 
     @classmethod
     def loaded(cls, text: str) -> TaskOutput:
-        """Return the result in a JSON text."""
+        """Return the result that a JSON text contains."""
         document = json.loads(text)
         files = {name: [NewFile(*file) for file in files] for name, files in document["files"].items()}
         return cls(**document | {"files": files})

@@ -416,7 +416,7 @@ class Commit(NamedTuple):
     batch: int | None = None
     rows: int | None = None
     broker: str | None = None
-    restored: int | None = None  # number of the earlier version, if this version is a restore
+    restored: int | None = None  # number of the version that this version restored
     end: Positions | None = None  # end positions of the batch in the broker's files
 
 

@@ -613,7 +613,7 @@ class Maintenance:
     small_files: int | None  # compact a day or view with more small files than this; None: no compaction
     hours: int | None  # vacuum deletes files that were unreferenced for this number of hours; None: no vacuum
     now: Callable[[], float] = time.monotonic
-    done: MaintenanceCounts = field(default_factory=MaintenanceCounts)  # files of the last `run_due`
+    done: MaintenanceCounts = field(default_factory=MaintenanceCounts)  # counts of the last `run_due`
     _looked: float | None = None  # time of the last vacuum, seconds of `now`
 
     def run_due(self) -> None:

@@ -645,7 +645,7 @@ def headline(sent: Sequence[Sent], traffic: Sequence[QueueTraffic], counts: Coun
 
 
 def addresses_of(sent: Sequence[Sent], traffic: Sequence[QueueTraffic]) -> dict[str, str]:
-    """Return the address of each queue with messages sent in the period, or with samples."""
+    """Return the address of each queue that has samples, or messages sent in the period."""
     return {one.queue: one.address for one in sent} | {one.queue: one.address for one in traffic}
 
 

@@ -289,7 +289,7 @@ def curve(
 
 
 def queue_lines(values: Sequence[tuple[str, Any]], remainder: Any = None, count: int = 0) -> list[Line]:
-    """Return a line for each queue name, and a line with ``remainder`` for the ``count`` other queues."""
+    """Return a line for each pair of queue name and y values, and a line ``remainder`` for ``count`` other queues."""
     names = [name for name, _ in values]
     lines = [
         Line(label, each, name if label != name else "")

@@ -198,7 +198,7 @@ class Connection:
         self.send(frame(command, headers, body, self.version))
 
     def ask(self, command: str, headers: Pairs = (), body: bytes = b"") -> None:
-        """Send one frame with a ``receipt`` header, and wait for all receipts."""
+        """Send one frame with a ``receipt`` header, and wait for all outstanding receipts."""
         self.say(command, [*headers, ("receipt", self.next_receipt())], body)
         self.await_receipts()
 

@@ -336,7 +336,7 @@ def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) 
         except BrokerError as refused:
             text = str(refused)
             if (options.dedup_header or "") not in text and "duplicate message detected" not in text.lower():
-                # Not an error about a duplicate id: in that error stompring names the header, Artemis uses these words.
+                # Not about a duplicate id: stompring would name the header of the id, Artemis would write these words.
                 raise
         # If the broker refused a SEND, not the COMMIT, ``remaining`` yields the rows that were not sent yet.
         return TaskResult(_in_groups(options, sends, chain(buffer.again(), remaining)), again=True)
@@ -352,7 +352,7 @@ def _in_transaction(options: SinkOptions, sends: SendEncoder, batches: Iterable[
                 connection.send(frames)
                 rows += count
         connection.ask("COMMIT", [("transaction", TRANSACTION)])
-        with suppress(OSError, BrokerError):  # the rows are committed, even if this frame fails
+        with suppress(OSError, BrokerError):  # the rows are committed, even if DISCONNECT fails
             connection.say("DISCONNECT")
     return rows
 

@@ -535,7 +535,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = SourceOptions.of(options)
         self._columns = columns
         self._open: tuple[Spool, Receiver] | None = None
-        self._until: Position | None = None  # end of a query with Trigger.AvailableNow
+        self._until: Position | None = None  # end position of a query with Trigger.AvailableNow
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": None}  # only the process that plans batches opens the spool
@@ -557,7 +557,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @reports_errors
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return the end of the next batch. Raises the error of the receiver, `SpoolError`."""
+        """Return the end of the next batch. Raises the error that ended the receiver, and `SpoolError`."""
         (spool, receiver), begin = self._opened(), Position.of(start)
         spool.check(begin)
         receiver.check()
