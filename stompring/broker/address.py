@@ -154,11 +154,11 @@ class RetroactiveMessages:
                     queue.enqueue(copy)
 
     def _shared_traits(self, traits: Traits) -> Traits:
-        """Return the traits that all copies of messages with these traits share: all except the id of the message."""
+        """Return the traits that the copies of messages with these traits share: without the message id."""
         cached = self._cached
         if cached is None or cached[0] is not traits:
             block = traits.block
-            # a message that is a copy itself keeps its origin: receivers want to know the first one
+            # a copy of a copy keeps the headers with the first origin: receivers want to know that one
             if b"\n_AMQ_ORIG_ADDRESS:" not in block:
                 address = (b"_AMQ_ORIG_ADDRESS", self._address.name.encode())
                 block += header_lines((address, (b"_AMQ_ORIG_REASON", RETROACTIVE.encode())))
@@ -177,7 +177,7 @@ PRINTED_CHARACTERS = 80
 
 class DuplicateIds:
     """The latest duplicate ids of one address, at most ``size``. An id is *persisted* if the store has it, too.
-    ``forgotten`` counts the persisted ids that were dropped here: the store then drops as many of its oldest ids.
+    ``forgotten`` counts the persisted ids dropped from memory: the store drops as many of its oldest ids.
     """
 
     def __init__(self, size: int) -> None:
@@ -307,7 +307,7 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 class AnycastGroup:
     """The anycast queues of one address. Each message goes to one of them, round robin."""
 
-    owner: Address  # has the round-robin index, which remains when a change of queues creates a new group
+    owner: Address  # has the round-robin index: a change of queues creates a new group, and the index remains
     queues: list[Queue]
 
     def choose(self, message: Message) -> Queue | None:
@@ -493,11 +493,12 @@ class Address(AddressBase):
         return answer
 
     def block(self, limit: MemoryLimit | None) -> None:
-        """Count a producer that waits until ``limit`` is not full (None: for pages or a policy). A full address is
-        logged once until it is not full.
+        """Count a producer that waits until ``limit`` is not full. None: it waits for space in pages, or for a policy.
+        Logs that the address is full: one line until it is no longer full.
         """
         self.blocked_producers += 1
-        if limit in (self.memory_limit, self.memory):  # the store and the disk monitor log their own limits
+        # the store and the disk monitor log when their limits are full
+        if limit in (self.memory_limit, self.memory):
             self.log_full("producers are blocked")
 
     def _no_longer_full(self) -> None:
@@ -832,7 +833,7 @@ class PagedQueues(Protocol):
         """Return whether ``size`` more bytes fit into the budget, after the caches have released memory."""
 
     def cursor(self, queue: Queue, pages: Pages) -> Cursor:
-        """Return the cursor of a queue in ``pages``. Creates the paged queue if the queue has none."""
+        """Return the cursor of a queue in ``pages``. The first call for a queue creates its `PagedQueue`."""
 
     def paged(self, pages: Pages, position: Position, expires: int, due: int) -> None:
         """Set timers to expire a paged message at ``expires``, and to make it due at ``due`` (epoch ms, 0: never)."""

@@ -26,10 +26,10 @@ from .reference import Reference, compiled_filter
 
 log = logging.getLogger(__name__)
 
-#: Maximum number of header blocks with a cached forwarded form.
+#: Maximum number of header blocks whose forwarded form is cached.
 MAX_BLOCKS = 256
 
-#: Maximum number of different faults that are logged once each.
+#: Maximum number of fault texts that a bridge remembers, to log each only once.
 MAX_REPORTED = 100
 
 #: Milliseconds after which a connection without messages counts as working.
@@ -205,7 +205,7 @@ class BridgeWorker:
         self._probes = 0  # number of messages to send one by one, because one of them was rejected
         self._was_connected = False
         self._failures = 0  # number of failures since a connection worked; the retry delay grows with it
-        # number of attempts since the last connection; compared with the limits of attempts
+        # number of attempts since the last connection, for initial-connect-attempts and reconnect-attempts
         self._attempts = 0
         self._connected_at = 0  # ms of the steady clock
         self._timer: Timer | None = None
@@ -264,7 +264,7 @@ class BridgeWorker:
         self._call_later(delay, self._attempt)
 
     def _retry(self) -> None:
-        """Retry with the first connector, after the delay."""
+        """Connect again after `retry_delay`, to the first connector, unless the attempts are used up."""
         self._connector = 0
         self._failures += 1
         if not self._gives_up():
@@ -547,7 +547,7 @@ class Bridge:
 
     @property
     def state(self) -> BridgeState:
-        """The state of the most active worker, by `_STATES`."""
+        """The first of `_STATES` that any worker is in."""
         return self._nearest.state
 
     @property
@@ -689,7 +689,7 @@ class Bridge:
         return {"bridge": self.name, "queue": self.configuration.queue_name}
 
 
-#: States of workers, highest precedence first. The first that any worker is in is the state of the bridge.
+#: States of workers, highest precedence first: the bridge has the first of these states that any worker is in.
 _STATES = (
     BridgeState.CONNECTED,
     BridgeState.CONNECTING,

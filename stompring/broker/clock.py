@@ -42,7 +42,7 @@ class Timer(Protocol):
 
 
 class ScheduledTimer(NamedTuple):
-    """The `Timer` of a reactor that is a scheduler of the standard library."""
+    """A `Timer` for a reactor that uses ``sched.scheduler`` of the standard library."""
 
     scheduler: sched.scheduler
     event: sched.Event
@@ -392,8 +392,8 @@ class Recurrence:
     """The deliveries of a scheduled message after the next one. Raises `Refused` for an invalid ``cron``.
 
     ``period`` (ms) and ``repeat`` (times after the first, `FOREVER` for no end) are AMQ_SCHEDULED_PERIOD and
-    AMQ_SCHEDULED_REPEAT. With ``cron`` (five fields, the broker's local time) each cron time starts such a series
-    after ``delay`` ms.
+    AMQ_SCHEDULED_REPEAT. With ``cron`` (five fields, the broker's local time) each cron time starts a series of these
+    repeats after ``delay`` ms.
     """
 
     period: int = 0

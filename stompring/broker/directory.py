@@ -376,8 +376,8 @@ class AutoCreate:
 #: Artemis scans its addresses (address-queue-scan-period).
 UNUSED_AFTER = 30_000
 
-#: Number of unread addresses that one timer call checks, and number that the creation of an unread address checks. The
-#: second is above 1, so that checks are faster than creations.
+#: Number of addresses that one timer call checks for use, and number that the creation of an address without a queue
+#: checks. The second is above 1, so that checks are faster than creations.
 CHECKED_AT_ONCE, CHECKED_PER_CREATION = 100, 2
 
 
@@ -392,7 +392,7 @@ class AutoDelete:
         self._timers: dict[Queue | Address, Timer] = {}
         # number of messages sent up to the last check, by name of an address that never had a queue
         self._unread: dict[str, int] = {}
-        self._checks: list[tuple[int, str]] = []  # heap of check times (ms of the steady clock) and names
+        self._checks: list[tuple[int, str]] = []  # heap: time of the check (ms of the steady clock), address
 
     def consider(self, queue: Queue) -> None:
         """Delete a queue if it is unused, immediately or after its delay. Called when it lost a consumer or message."""
@@ -523,9 +523,9 @@ class WildcardAddresses:
 
     ``#`` stands for zero or more words, also in the middle; ``*`` for exactly one. Only a whole word is a wildcard.
 
-    ``visited`` counts the nodes that `matching` has entered since the start. One call enters each node at most once. A
-    call may enter all nodes below the wildcards; their number is ``words_after``. Elsewhere a name leads to one node
-    for each of its words. So a call enters at most ``words_after`` nodes and three for each word.
+    ``visited`` counts the nodes that `matching` has entered since the start. One call enters each node at most once: at
+    most all nodes below a wildcard, whose number is ``words_after``, and for each word of the name three other nodes
+    (the word, ``#`` and ``*``).
     """
 
     def __init__(self, syntax: WildcardSyntax) -> None:
@@ -1011,7 +1011,7 @@ class RetroactiveAddresses:
                 self._broker.consider_deleting_address(address)
 
     def keeps(self, address: Address) -> bool:
-        """Return whether an address has retained messages, including rings that the store restored before `apply`."""
+        """Return whether an address has retained messages. Those that the store restored count even before `apply`."""
         if not address.settings.retroactive_message_count:
             return False
         internal = self._directory.addresses.get(internal_address(address.name))
@@ -1045,7 +1045,7 @@ class RetroactiveAddresses:
         broker = self._broker
         numbers = [broker.next_message_number() for _ in kept]
         present = queue.messages_added
-        broker.write_gathered()  # gathered messages are not part of this transaction
+        broker.write_gathered()  # before the transaction: gathered messages are not part of it
         with broker.together():
             for number, (_, address, message) in zip(numbers, kept, strict=True):
                 if queue.deleted:
@@ -1086,7 +1086,8 @@ class Services(AddressServices):
         super().__init__(configuration, reactor, now, policies, store, self._pageable_addresses)
         # quota of bytes in the open transactions of all clients
         self.transaction_bytes = ByteQuota(configuration.global_max_transaction_size)
-        self.copying_to: list[str] = []  # addresses of the copies in progress; each copy causes the next
+        # addresses of the copies in progress, each caused by the one before: a copy to any of them would be a loop
+        self.copying_to: list[str] = []
         self.directory = Directory(self)
         self.retroactive = RetroactiveAddresses(self)
         self.auto_create = AutoCreate(self)

@@ -27,7 +27,7 @@ RATE_PERIOD = 10
 #: Bytes of a column without its points, and bytes of a series without its columns.
 COLUMN_SIZE, SERIES_SIZE = 96, 400
 
-#: Divisor of the maximum number of points: a series with this part more than the maximum drops its oldest points.
+#: A series drops its oldest points when it exceeds the maximum number of points by 1/`EXCESS` of that number.
 EXCESS = 8
 
 #: Maximum seconds without a sample over which changes are spread evenly. A longer gap begins with idle points.
@@ -56,8 +56,8 @@ def unpack(code: int) -> int:
 class HistoryMemory:
     """State that all histories share: the time, the used memory, and the limits of points.
 
-    ``second``: first second that is not complete. ``sampling``: first second that neither an earlier sample nor the
-    sample in progress covers. ``limits``: maximum number of points by resolution.
+    ``second``: first second after the latest complete sample. ``sampling``: first second after the sample in progress,
+    or else after the latest one. ``limits``: maximum number of points by resolution.
     """
 
     def __init__(self, resolutions: Resolutions = RESOLUTIONS) -> None:
@@ -162,7 +162,7 @@ class History:
         self.rates = rates
         self.since = since
         self.sampled = since  # the first second that ``last`` does not include
-        self.changes = 0  # used by the sampler to detect idle objects
+        self.changes = 0  # sum of counters at the last sample, for the sampler: an equal sum means idle
         self.series: list[Series | None] = [None] * len(memory.resolutions)
 
     def record(self, values: tuple[int, ...], late: int = 1) -> list[int]:
@@ -204,7 +204,7 @@ class History:
             self.since = memory.sampling
             return None
         seconds, limit = memory.resolutions[index][0], memory.limits[index]
-        # points before the first sample are known: the counters did not change
+        # the points from ``since`` to the first sample are known: no counter changed
         first = max(-(-self.since // seconds), point - limit)
         series = self.series[index] = Series(min(first, point), array("q", self.last))
         self._append_idle(series, index, point)

@@ -91,7 +91,9 @@ class LastValueQueue(Queue):
             self._replace_value(before)
 
     def _replace_value(self, ref: Reference) -> None:
-        """Drop a message that is in no list, for a newer one of its key. Counts as replaced, without a policy hook."""
+        """Drop a message that is in none of the queue's lists, because a newer message has its key. Counts as replaced;
+        calls no policy hook.
+        """
         self.messages_replaced += 1
         self.drop(ref, Reason.REPLACED)
 
@@ -152,7 +154,7 @@ class LastValueQueue(Queue):
             return
         position, before = self.encode(cursor.pages, (page, index)), self._last.get(key)
         if before == position:
-            return  # the message entered the queue after the start
+            return  # the index has this message already: it entered the queue after the start
         if numbers is not None:
             numbers[position] = message.number
         if before is None:
@@ -180,8 +182,8 @@ class LastValueQueue(Queue):
                 super().on_due((ref,), batch)
 
     def fall_due(self, ref: Reference) -> bool:
-        """Make a scheduled message, whose reference is in no list, the newest of its key. Return False if the message
-        was dropped instead, because it waited for a redelivery and a newer message of its key has entered.
+        """Make a scheduled message the newest of its key; it is in none of the queue's lists. Return False if it was
+        dropped instead, because it waited for a redelivery and a newer message of its key has entered.
         """
         key = self.key_of(ref.message)
         if key is None or (before := self._last.get(key)) is ref:

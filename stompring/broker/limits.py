@@ -116,7 +116,7 @@ class MemoryLimit:
 
     @property
     def percent(self) -> int:
-        """Used percentage of the limit that is nearer (bytes or messages), 0 without a limit (``limitPercent``)."""
+        """Used percentage of the limit of bytes or of messages, whichever is larger (``limitPercent``). 0: no limit."""
         return int(self.share(self) * 100)
 
     def share(self, limit: MemoryLimit) -> float:
@@ -189,7 +189,7 @@ class GlobalMemoryLimit(MemoryLimit):
         self, max_bytes: int, max_messages: int, addresses: Callable[[], Collection[LimitedAddress]]
     ) -> None:
         self._largest: MemoryLimit | None = None
-        self._largest_scanned = 0.0  # the largest share at the last scan of all addresses
+        self._largest_scanned = 0.0  # largest share of one address, at the last scan of all addresses
         self._addresses = addresses
         self._calls = CHECKS_BETWEEN_SCANS  # calls since the last scan
         super().__init__(max_bytes, max_messages)

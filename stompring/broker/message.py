@@ -95,8 +95,8 @@ class Traits:
         self.retained = IN_DURABLE if durable else NOWHERE
         self.escaped = BACKSLASH in block
         self.record: bytes | None = None  # encoded part of a message record; None until the store encodes it
-        self.like: Traits | None = None  # traits that differ only in the block, or None
-        self.transfer = 0  # the `Transfer` if the broker made this copy, else 0
+        self.like: Traits | None = None  # None, or traits from which these differ only in ``block``
+        self.transfer = 0  # `Transfer`: why the broker made this copy; 0: not a copy
 
     def with_block(self, block: bytes) -> Traits:
         """Return a copy with other header lines."""
@@ -735,7 +735,7 @@ def origin_headers(message: Message, queue: str, reason: str) -> list[tuple[byte
 
 
 def copied(traits: Traits, block: bytes) -> Traits:
-    """Return traits with the header lines ``block``, for a copy that a policy makes."""
+    """Return traits with the header lines ``block``, for copies of a divert or of a retroactive address."""
     made = traits.sent_to(
         block, traits.destination, traits.routing_type, traits.requested_expiry, traits.origin
     )
@@ -796,7 +796,7 @@ def origin_of(message: Message) -> MessageOrigin | None:
     written = message.header(b"_AMQ_ORIG_REASON")
     if written is not None:
         reason = _text(written)
-    else:  # the message has no such header: an older version of the broker wrote it
+    else:  # a message without _AMQ_ORIG_REASON: an older version of the broker wrote it
         reason = UNKNOWN if message.header(b"_AMQ_ACTUAL_EXPIRY") is None else EXPIRED
     if reason in (DIVERT, RETROACTIVE):
         return None

@@ -116,7 +116,7 @@ _WITH_CERTIFICATE = frozenset(
     )
 )
 
-#: Types whose events Artemis identifies by a second name of the queue or connection.
+#: Types whose messages have a second header with the name of the queue, or with the number of the connection (Artemis).
 _WITH_CLUSTER_NAME = frozenset(("BINDING_ADDED", "BINDING_REMOVED", "CONSUMER_CREATED", "CONSUMER_CLOSED"))
 _WITH_SESSION = frozenset(("CONSUMER_CREATED", "CONSUMER_CLOSED", "CONSUMER_SLOW", *SESSION_TYPES))
 

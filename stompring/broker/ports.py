@@ -53,7 +53,7 @@ class Entries:
     messages: list[Message] = field(default_factory=list)
 
 
-#: The kind of the states of policies in `NamedValues`: by address, for each policy its values by name.
+#: Kind of the `NamedValues` with the states of policies. Name: an address. Value: by policy, its state.
 POLICY_STATE = "policy-state"
 
 
@@ -410,7 +410,7 @@ class Offer:
     client_id: str | None = None  # client-id of CONNECT, None without one
     peer: str = ""  # host and port of the client
     body: bytes = b""  # the body of the message
-    # sends a copy to an address, and keeps the expiry if true; None before the message has entered
+    # sends a copy to an address; True: with the expiry of the message. None before the message has entered
     copier: Callable[[str, bool], bool] | None = None
     _text: dict[str, str] | None = None
 

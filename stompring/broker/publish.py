@@ -116,7 +116,7 @@ class Rejection(NamedTuple):
 
     @property
     def of_memory(self) -> bool:
-        """Whether the memory of the address or of the broker is full."""
+        """Whether the reason is full memory: that of the address or of the broker."""
         return self.limit in (self.address.memory_limit, self.address.memory)
 
     def describe(self) -> str:
@@ -137,7 +137,7 @@ class Rejection(NamedTuple):
 
     @property
     def of_backlog(self) -> bool:
-        """Whether the store has too much to write, but the disk works: the limit then clears soon."""
+        """Whether the reason is that the store has too much to write. The disk works, so that the limit clears soon."""
         limit = self.limit
         return limit is self.address.broker.storage.write_limit and limit.fault is None
 
@@ -482,7 +482,7 @@ def publish_admitted(broker: Services, publication: Publication, body: bytes) ->
     # store the message with its id, or its copies, in one transaction
     as_one = persisted or (identifier is None and address.copied)
     if as_one:
-        broker.write_gathered()  # gathered messages are not part of this transaction
+        broker.write_gathered()  # before the transaction: gathered messages are not part of it
         broker.storage.begin(len(body) + len(traits.block) + len(identifier or b""))
     try:
         now = broker.clock.now
@@ -535,7 +535,7 @@ def send(
 def route(
     message: Message, due: Due = 0, recurrence: Recurrence | None = None, queue: Queue | None = None
 ) -> int:
-    """Put an admitted message into its queues, and its copies into the addresses of diverts. ``due``: 0 for now.
+    """Put an admitted message into its queues, and its copies into the addresses of diverts. ``due``: epoch ms, 0: now.
 
     With ``queue`` (a fully qualified queue name) only this queue receives the message. Return the number of queues that
     received it, or 1 if only diverts have copied it.
@@ -558,7 +558,7 @@ def enqueue(
     due: Due = 0,
     recurrence: Recurrence | None = None,
 ) -> None:
-    """Put an admitted message into these queues of its address, in memory or through pages. ``due``: 0 for now."""
+    """Put an admitted message into these queues of its address, in memory or pages. ``due``: epoch ms, 0: now."""
     address.count_routed(len(queues))
     pages = pages_for(address) if recurrence is None else None
     if pages is not None:
@@ -633,8 +633,8 @@ def send_copy(message: Message, queue: str, target: str, keep_expiry: bool) -> b
 
 
 def send_entered(address: Address, traits: Traits, body: bytes, target: str, keep_expiry: bool) -> bool:
-    """Send a copy of a message that has just entered ``address``; see `send_copy`. The copy does not name the id of the
-    message.
+    """Send a copy of a message that has just entered ``address``; see `send_copy`. The copy has no header
+    ``_AMQ_ORIG_MESSAGE_ID``.
     """
     message = Message(0, address, traits, body, address.broker.clock.now, traits.requested_expiry)
     return send_copy(message, address.name, target, keep_expiry)
@@ -691,7 +691,7 @@ def _send_copy(
     broker = services_of(as_address(message.address))
     address = broker.directory.addresses.get(target)
     if address is None or target in broker.copying_to:
-        return False  # two rings that evict into each other would do so forever
+        return False  # else two rings that evict messages into each other would never stop
     now = broker.clock.now
     expires = expiry_time(address.settings, now, requested)
     copy = copy_for(message, queue, address, broker.next_message_number(), now, expires, transfer, reason)
@@ -876,7 +876,7 @@ class ForwardingAddress:
 
 
 def offer_of(address: Address, traits: Traits, message: Message) -> Offer | None:
-    """Return the offer of a copy for a policy that decides about each message (`Hooks.full`), None without one."""
+    """Return the offer of a copy, for `Hooks.full` of ``address``. None: the address has no such hook."""
     return None if address.hooks.full is None else Offer(address.name, traits, sent_headers(message))
 
 
@@ -929,7 +929,9 @@ def divert_rejection(address: Address, traits: Traits, body: bytes) -> Rejection
 
 
 def forwarding_addresses(address: Address, message: Message | None) -> Iterator[Address]:
-    """Yield the existing addresses that get a copy of ``message``; None: those of all diverts."""
+    """Yield the existing addresses to which diverts copy ``message``, also through other diverts. If ``message`` is
+    None: to which they may copy any message.
+    """
     seen = {address}
     waiting = [address]
     while waiting:
@@ -1011,7 +1013,7 @@ class Diverts:
     def find_loop(
         self, changed: Sequence[DivertConfiguration], removed: Sequence[str] = ()
     ) -> DivertLoop | None:
-        """Return a loop that the diverts would have with these changes, which are not made; None without one."""
+        """Return a loop that these changes would cause among the diverts, None without one. Changes nothing."""
         for name in removed:
             self.graph.remove(name)
         for one in changed:
@@ -1296,7 +1298,7 @@ Undo = Callable[[], "list[Reference]"]
 Question = Callable[[], "Rejection | None"]
 Claim = Callable[[], "tuple[Address, bytes | None]"]
 
-#: The key of commits in the background.
+#: Key of the `Background` jobs that execute commits: they run one after the other.
 COMMITS = "commits"
 
 

@@ -339,7 +339,7 @@ STOPPED = PAUSED | AWAITING_CONSUMERS | SUSPENDED | CLOSED | REBALANCING
 #: The bits for which `Dispatcher.dispatch` needs an additional step for each message.
 ORDERED = PRIORITIES | FIRST_KEY
 
-#: The bits that do not block every message: `Queue.deliver_directly` decides by the message.
+#: The bits that block the direct delivery of some messages only: `Queue.deliver_directly` checks the message.
 PERHAPS = SELECTORS | PAGED
 
 
@@ -366,7 +366,7 @@ class SelectorList:
     matches: Matches
     pending: PendingList = field(default_factory=PendingList)
     consumers: int = 0
-    #: position of the scan of older messages: the list has no message behind it. None: the scan is complete
+    #: position of the scan of pending messages: the list has none from there on. None: the scan is complete
     cursor: PendingCursor | None = None
     paused: bool = False  # whether the scan waits until the list is empty
 
@@ -691,7 +691,8 @@ class Dispatcher:
             over = cursor.level < 0
             if over:
                 self._end_scan(target)
-                waited = waited and self.groups is None  # the scan may have delayed messages of groups
+                # with groups dispatch in any case: the scan may have delayed their messages
+                waited = waited and self.groups is None
             if not waited and (pending.size or self.groups is not None):
                 self.dispatch()
             elif over and self.blocks & PAGED:
@@ -1207,7 +1208,7 @@ class PagedQueue(Protocol):
         """Read the block that contains a position, as `Pages.fetch` does."""
 
     def load_reference(self, cursor: Cursor, position: Position, message: Message) -> Reference:
-        """Load a message that is on disk. Its new reference has the state GONE and is in no list."""
+        """Load a message that is on disk. Its new reference is GONE, and in none of the queue's lists."""
 
     def deliver_now(self, cursor: Cursor, position: Position, message: Message) -> None:
         """Make a scheduled message that is on disk due now."""
@@ -1224,8 +1225,8 @@ MOST_TOGETHER = 1 << 40
 
 
 class DueBatch:
-    """Scheduled messages of one queue that become due together. A full ring retains the messages that were sent
-    last.
+    """Scheduled messages of one queue that become due together. If a ring has no space for all of them, those that
+    were sent last remain.
     """
 
     def __init__(self, first_sequence: int) -> None:
@@ -1305,7 +1306,7 @@ class Queue(QueueBase):
         self.dispatcher = Dispatcher(self)
         self.consumers: list[Consumer] = (
             self.dispatcher.consumers
-        )  # the same list as in `Dispatcher`, for hot paths
+        )  # the dispatcher's list of consumers, for hot paths
         self.ready = self.dispatcher.ready
         self.paged: PagedQueue | None = None  # the messages in pages, None without any
         self.scheduled: dict[int, Reference] = {}  # scheduled messages in memory, by message number
@@ -1330,7 +1331,7 @@ class Queue(QueueBase):
         self.messages_expired = 0
         self.messages_killed = 0
         self.messages_replaced = 0
-        self.messages_requeued = 0  # messages that a consumer rejected, or whose connection was lost
+        self.messages_requeued = 0  # requeued deliveries: rejected, or their consumer was removed
         self.messages_removed = 0  # messages that management removed; also counted as acknowledged
         self.history: History | None = None  # samples of the counters, None while the queue is not sampled
 
@@ -1516,7 +1517,7 @@ class Queue(QueueBase):
         return ref
 
     def postpone(self, ref: Reference, due: Due) -> None:
-        """Schedule a message for ``due`` (epoch ms). Its reference is in no list."""
+        """Schedule a message for ``due`` (epoch ms). Its reference is in none of the queue's lists."""
         ref.state = SCHEDULED
         ref.due = due
         self.scheduled[ref.message.number] = ref
@@ -1550,7 +1551,9 @@ class Queue(QueueBase):
             self.hooks.enqueued(ref)
 
     def load(self, message: Message, position: Position, counts: tuple[int, int]) -> Reference:
-        """Return a reference, in no list yet, to a message read from a page. ``counts``: deliveries and attempts."""
+        """Return a reference to a message read from a page; the queue has not listed it. ``counts``: deliveries and
+        attempts.
+        """
         self._hold(message)
         ref = Reference(message, self, GONE)
         ref.position = position
@@ -1558,7 +1561,7 @@ class Queue(QueueBase):
         return ref
 
     def restore(self, message: Message) -> Reference:
-        """Return a reference, in no list yet, to a recovered message. The store sets its counts before `reinstate`."""
+        """Return a reference to a recovered message. The store sets its counts, then `reinstate` enqueues it."""
         self.messages_added += 1
         self._hold(message)
         return Reference(message, self, GONE)
@@ -1658,7 +1661,7 @@ class Queue(QueueBase):
     # ---- messages leave
 
     def deliver(self, ref: Reference, consumer: Consumer) -> None:
-        """Deliver a reference that is in no list. In a non-destructive queue the message stays pending."""
+        """Deliver a reference that the caller took from its list. A non-destructive queue keeps the message pending."""
         self.delivering += 1
         if self.non_destructive:
             # each consumer has its own delivery of the message
@@ -1911,8 +1914,9 @@ class Queue(QueueBase):
         self.hooks.overflow(self.view or self.broker.view_of(self), requeued)
 
     def drop_if_full(self, ref: Reference, batch: DueBatch | None = None) -> bool:
-        """Drop a message that is requeued, or due (then with ``batch``), if the ring is full. Return whether it was
-        dropped. If ``batch`` has a pending message that was sent before ``ref``, the ring drops that message instead.
+        """Drop a message that is to be requeued, or is due, if the ring is full. Return whether it was dropped.
+
+        ``batch`` (for a due message): if it has a pending message sent before ``ref``, the ring evicts that instead.
         """
         if self.ring_size < 0:
             return False
@@ -1947,7 +1951,7 @@ class Queue(QueueBase):
         self.replace(ref)
 
     def replace(self, ref: Reference) -> None:
-        """Drop a message that is in no list, because the ring is full (Artemis: reason REPLACED)."""
+        """Drop a message that is in none of the queue's lists, because the ring is full (Artemis: reason REPLACED)."""
         ref.state = GONE
         self.messages_replaced += 1
         if self.evicted is None:
@@ -2117,7 +2121,7 @@ def _still_watched(ref: Reference, due: int) -> bool:
 
 
 class QueueServices:
-    """The services of the broker for queues. The broker derives from this class, and sets the calls before recovery."""
+    """The services of the broker for queues. The broker derives from this class, and sets its calls before recovery."""
 
     #: deletes a queue that lost its last consumer or a message, if auto-delete applies
     consider_deleting: Callable[[Queue], None]

@@ -75,7 +75,9 @@ class OnDisk(Reference):
         return on_disk(state_at(self.cursor, page, index))
 
     def load(self) -> Reference | None:
-        """Load the message. Return its reference, in no list, or None if it is no longer on disk only."""
+        """Load the message. Return a new reference, in none of the queue's lists. None: the queue has loaded or removed
+        the message meanwhile.
+        """
         area = as_queue(self.queue).paged
         if area is None or self.position is None or not self.present:
             return None

@@ -142,9 +142,9 @@ class Page(Protocol):
 
     number: int
     first_number: int  # number of the page's first message; message numbers ascend within an address
-    count: int  # messages written so far
-    soonest_expiry: int  # epoch ms; 0: no message expires
-    soonest_due: int  # epoch ms; 0: no message is scheduled
+    count: int  # number of messages written to the page
+    soonest_expiry: int  # soonest expiry (epoch ms); 0: no message expires
+    soonest_due: int  # soonest due time (epoch ms); 0: no message is scheduled
 
 
 Position = tuple[Page, int]
@@ -179,7 +179,9 @@ class QueueBase:  # only tests have weak references: # compiled: same
     attributes: QueueAttributes
     durable: bool
     deleted: bool
-    retains_from: int  # the store retains messages for this queue from this value of ``Traits.retained`` on
+    #: `IN_DURABLE`, `EVERYWHERE` or `NEVER`: the store retains messages of the queue whose ``Traits.retained`` is at
+    #: least this
+    retains_from: int
 
     def settle(self, ref: Reference) -> None:
         """Settle a message that a consumer acknowledged."""

@@ -23,7 +23,7 @@ GRAIN = 1000
 
 
 class Watched:
-    """State of a queue at its last check. ``since`` and ``due`` (next check) are ms of the steady clock."""
+    """State of a queue at its last check. ``since``: time of this check, ``due``: of the next (ms, steady clock)."""
 
     def __init__(self, queue: Queue, now: int, slow: frozenset[Consumer] = frozenset()) -> None:
         self.since = now
