@@ -96,7 +96,7 @@ class Traits:
         self.escaped = BACKSLASH in block
         self.record: bytes | None = None  # encoded part of a message record; None until the store encodes it
         self.like: Traits | None = None  # None, or traits from which these differ only in ``block``
-        self.transfer = 0  # `Transfer`: why the broker made this copy; 0: not a copy
+        self.transfer = 0  # the `Transfer` of a copy, 0 for other messages
 
     def with_block(self, block: bytes) -> Traits:
         """Return a copy with other header lines."""

@@ -404,8 +404,8 @@ class TargetList:
         self.pending: PendingList | None = None  # direct references; None without consumers
         self.version = -1  # `TargetArea.version` at the last search for the watermark
         self.top = NOTHING  # the highest priority with a message on disk that may match
-        self.firsts: dict[Cursor, int] = {}  # key of the first position of priority ``top`` that may match
-        # keys as in ``firsts``, each with the message number, once the block with it was read
+        self.firsts: dict[Cursor, int] = {}  # first position of priority ``top`` that may match: its key
+        # first positions as in ``firsts`` whose block was read: key, and number of the message
         self.numbered: dict[Cursor, tuple[int, int]] = {}
 
     def forget_answers(self) -> None:
@@ -604,7 +604,7 @@ class DeliveredRun:
                 leave_if_empty(self._cursor.pages.address)
 
 
-#: Milliseconds between two checks of all queues.
+#: Minimum milliseconds between two counts of the queues that keep up.
 CHECK_INTERVAL = 1000
 
 
@@ -726,10 +726,10 @@ class Loader:
         self._line.clear()
 
 
-#: Milliseconds. `TimesOfPage` lists each time that is at most so far in the future, but only the soonest later time.
+#: Milliseconds. Of the times up to this far in the future `TimesOfPage` lists each, of later times only the soonest.
 HORIZON = 300_000
 
-#: Minimum milliseconds between two sweeps of one address.
+#: Minimum milliseconds between two sweeps of `PageTimes` through the pages of one address.
 PAUSE = 10
 
 
@@ -926,7 +926,7 @@ class PageTimes:
                     state = state_at(cursor, page, index)
                     if expires and on_disk(state):
                         times.add(expires, index)
-                        expires = 0  # one entry in ``times`` is enough for all queues
+                        expires = 0  # all queues share the entry: the message expires at once in all of them
                     if state == TIMED:
                         times.add(cursor.due(block, index), index)
             times.next_index = block.stop
@@ -968,7 +968,9 @@ class PageTimes:
 
 @dataclass
 class DueMessages:
-    """Positions of due messages on disk, in the order of their times. ``batch`` may get messages in several steps."""
+    """Positions of due messages on disk, in the order of their times. ``batch``: batch that the messages join, at once
+    or in several steps.
+    """
 
     cursor: Cursor
     keys: array[int]
@@ -1070,7 +1072,7 @@ class GroupSpill:
     """Messages that were spilled: unloaded to disk for the consumer that owns their message group. By owner."""
 
     def __init__(self) -> None:
-        #: spilled messages by priority and cursor
+        #: by owner: spilled messages by priority and cursor
         self._of: dict[Consumer, defaultdict[tuple[int, Cursor], SpilledMessages]] = {}
 
     def __contains__(self, consumer: Consumer) -> bool:
@@ -1144,7 +1146,7 @@ class TargetArea:
         self.size = 0  # bytes of these ``messages``
         self.unfiltered = TargetList(None, areas.budget)
         self.unfiltered.pending = queue.dispatcher.pending
-        self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the latest used at the end
+        self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the last used at the end
         self.page_credit = PageCredit(queue, areas)
         self.group_spill = GroupSpill()
         # the due messages in pages, in the order of their due times
@@ -1859,7 +1861,7 @@ class TargetArea:
             areas.cache.fetch(cursor.pages, page, stop, lambda came: None)
 
 
-#: Minimum number of messages evicted unread after which their keys are removed from the index.
+#: Minimum number of messages that a ring evicts unread before their keys are removed from the index.
 MOST_EVICTED = 1000
 
 #: Number of positions that the rebuild of the index reads between two checks of the time.
@@ -1987,8 +1989,8 @@ EXTRA_FREED = 16
 #: Milliseconds between an unsuccessful attempt to free memory and the next attempt.
 RETRY_AFTER = 20
 
-#: Divisors of the memory budget. A new message of a queue without consumers stays in memory up to these shares: of the
-#: budget in use, and of the messages of this queue.
+#: Divisors of the memory budget. A new message of a queue without consumers stays in memory if at most 1/`IDLE` of the
+#: budget is in use, and this queue's messages use at most 1/`ONE_IDLE` of it.
 IDLE, ONE_IDLE = 2, 8
 
 #: Divisor of the memory budget: share in use above which the head of a queue without consumers is not read.
@@ -1996,7 +1998,7 @@ AHEAD = 4
 
 
 class HeadCache:
-    """The target areas with messages in memory and without active consumers, the latest at the end."""
+    """The target areas with messages in memory and without active consumers, in the order of `TargetAreas.idle`."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
