@@ -11,10 +11,10 @@ from .parser import Frames, Parser
 #: Limits on frames of a broker. They are large: a broker is trusted, and passes on large frames of its clients.
 _MAX_BODY, _MAX_HEADERS, _MAX_LINE = 1 << 31, 1 << 16, 1 << 20
 
-#: Maximum interval in ms: one day. Longer intervals would overflow timers.
+#: Maximum interval of heart-beats in ms: one day. Longer intervals would overflow timers.
 MAX_HEART_BEAT = 24 * 3600 * 1000
 
-#: Maximum digits of a number from a broker; int() would refuse 4301.
+#: Maximum digits of a number from a broker. From 4301 digits on int() raises an error.
 MAX_DIGITS = 18
 
 Pairs = Iterable[tuple[str, str]]

@@ -40,7 +40,7 @@ from .headers import (
 
 _MOST_HEADS = 256
 _LONGEST_BLOCK = 1024  # bytes of a cached block: the cache of a connection has at most 256 KiB of blocks
-_REST = 16_384  # number of heads that are not cached after the cache was useless: 64 times the cache
+_REST = 16_384  # number of heads that are not cached after the cache was useless: 64 times its size
 
 
 class HeadCache:
@@ -163,7 +163,7 @@ class ReceiptHead(Head):
         self.receipt = receipt
 
     def _decode(self) -> dict[bytes, bytes]:
-        # the receipt is the last header here, even if it is not the last in the block
+        # this dictionary has the receipt last, even if other headers follow it in the block
         assert self.base is not None and self.receipt is not None
         headers = self._headers = {**self.base.headers, b"receipt": self.receipt}
         return headers
@@ -425,7 +425,9 @@ class HeadReader:
         return ReceiptHead(base, receipt)
 
     def _first_end(self, data: bytes, start: int, stop: int) -> int:
-        """Return the offset of the first end of a block, LF or CR LF: the kind that is not ``end`` may come first."""
+        """Return the offset of the first end of a block. ``stop``: offset of ``end`` (-1: not found); the other kind
+        of end (LF or CR LF) may come before it.
+        """
         other = _LF_END if self.end is _CRLF_END else _CRLF_END
         found = data.find(other, start) if stop < 0 else data.find(other, start, stop + 1)
         if found < 0:
@@ -651,7 +653,7 @@ class Parser:
                 self._suspend_next(head, data, start)
                 break
         memo.hits += len(frames) - missed - matched
-        if matched:  # heads that `cut` has read count for the pause of the cache
+        if matched:  # heads that `cut` has read also shorten the pause of the cache
             memo.rest = max(0, memo.rest - matched)
         return frames
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 
-#: The first byte of a frame, FIN with the opcode; and the mask bit of its second byte.
+#: First byte (FIN and opcode) of a text frame and of a binary frame; mask bit in the second byte of a frame.
 TEXT, BINARY, MASKED = 0x81, 0x82, 0x80
 
 #: Last byte of each STOMP frame of the broker, after its NUL, and of a heart-beat. No other part of a frame ends in LF.
