@@ -650,7 +650,7 @@ def enter(address: Address) -> Pages | None:
 
 
 def resume_paging(address: Address, pages: Pages) -> None:
-    """Enter page mode with pages and cursors that were recovered at the start."""
+    """Enter page mode with the pages and cursors that the store recovered when the broker started."""
     broker, opened = address.broker, address.pages
     areas = broker.areas
     assert areas is not None and broker.paging is not None

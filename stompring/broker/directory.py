@@ -1018,7 +1018,7 @@ class RetroactiveAddresses:
         return internal is not None and internal.memory_limit.messages > 0
 
     def replay(self, queue: Queue) -> None:
-        """Copy the retained messages of its address, or of all addresses that match its wildcards, to a new queue."""
+        """Copy retained messages to a new queue: those of its address, or of all that match its wildcard address."""
         if not self._by_name or not queue.attributes.enabled:
             return
         kept = [

@@ -154,7 +154,7 @@ class LastValueQueue(Queue):
             return
         position, before = self.encode(cursor.pages, (page, index)), self._last.get(key)
         if before == position:
-            return  # the index has this message already: it entered the queue after the start
+            return  # the index has this message already: it entered the queue after the broker started
         if numbers is not None:
             numbers[position] = message.number
         if before is None:

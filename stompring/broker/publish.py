@@ -479,7 +479,7 @@ def publish_admitted(broker: Services, publication: Publication, body: bytes) ->
     address, traits, identifier = publication.address, publication.traits, publication.identifier
     schedule = publication.schedule
     persisted = identifier is not None and is_persisted(address, traits.durable)
-    # store the message with its id, or its copies, in one transaction
+    # whether the store gets the message in one transaction with its id, or with its copies
     as_one = persisted or (identifier is None and address.copied)
     if as_one:
         broker.write_gathered()  # before the transaction: gathered messages are not part of it
@@ -1118,7 +1118,7 @@ class Mover:
     _traits: tuple[Traits, Address, Traits] | None = None
 
     def send(self, ref: Reference, target: Target, origin: MessageOrigin | None = None) -> Rejection | bool:
-        """Move or copy one pending or scheduled message; with its ``origin`` retry it.
+        """Move or copy one pending or scheduled message. If its ``origin`` is given, retry the message.
 
         Return False if the message has left its queue, a `Rejection` if the target is full. Raises `Refused` if the
         target does not accept it. A rejected or refused message stays in its queue.

@@ -1193,7 +1193,7 @@ class PagedQueue(Protocol):
         """Settle a waiting message without reading it, and count it as replaced."""
 
     def purge(self) -> Iterator[int]:
-        """Settle all messages on disk only as killed. Yields the number in each page; the caller may pause between."""
+        """Kill all messages that are on disk only. Yields their number in each page; the caller may pause between."""
 
     def forget(self, address: AddressBase) -> None:
         """Drop the cursor for an address that has left page mode; its pages are empty."""

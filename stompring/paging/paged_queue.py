@@ -457,8 +457,8 @@ class TargetList:
         return key == first and message.number < number
 
     def learn(self, cursor: Cursor, key: int, number: int) -> bool:
-        """Store the message number of a position on disk, if the head in memory must be compared with it. Return
-        whether the number is new, so that the caller compares again.
+        """Store the message number of a position on disk, if the first message in memory must be compared
+        with it. Return whether the number is new, so that the caller compares again.
         """
         head = None if self.pending is None else self.pending.head()
         if head is None or not was_straight(head) or self.numbered.get(cursor, (-1, 0))[0] == key:
@@ -1880,8 +1880,8 @@ class LastValueArea(TargetArea):
         self.last_values = queue
 
     def rebuild(self, cursor: Cursor) -> None:
-        """Suspend the delivery of a queue that has pages at the start, until the index has all messages of the
-        pages.
+        """Suspend the delivery of a queue that has pages when the broker starts, until the index has all messages of
+        the pages.
         """
         self._unread.append(cursor)
         if self._rebuild is None:
