@@ -154,7 +154,7 @@ class LastValueQueue(Queue):
             return
         position, before = self.encode(cursor.pages, (page, index)), self._last.get(key)
         if before == position:
-            return  # the index has this message already: it entered the queue after the broker started
+            return  # the index has this message already: it entered the queue after recovery
         if numbers is not None:
             numbers[position] = message.number
         if before is None:
@@ -162,9 +162,9 @@ class LastValueQueue(Queue):
         elif isinstance(before, int):
             if before >> _INDEX_BITS + _PAGE_BITS == position >> _INDEX_BITS + _PAGE_BITS:
                 newer = position > before
-            else:  # ``numbers`` lacks messages that entered after the start: they are newer
+            else:  # ``numbers`` lacks messages that entered after recovery: they are newer
                 newer = numbers is not None and before in numbers and numbers[before] < message.number
-        else:  # a message that became due after the start is newer, whatever its number
+        else:  # a message that became due after recovery is newer, whatever its number
             newer = 0 < before.sequence and before.message.number < message.number
         if newer:
             self._last[key] = position

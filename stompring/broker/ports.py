@@ -378,7 +378,7 @@ def on_disk(state: int) -> bool:
 
 
 def waiting_from(cursor: Cursor, level: int, place: Position | None) -> Position | None:
-    """Return the first waiting position from ``place`` on (None: the start), whose page may have been deleted."""
+    """Return the first waiting position from ``place`` on, even if its page was deleted. None: from the start."""
     if place is None:
         return cursor.first(level)
     if not cursor.levels[level]:

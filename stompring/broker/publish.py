@@ -1102,7 +1102,7 @@ def retry_target(broker: Services, origin: MessageOrigin, check: PermissionCheck
 
 
 def _gets(queue: Queue, address: str) -> bool:
-    """Return whether messages sent to ``address`` reach a queue: it is a queue of this or of a wildcard address."""
+    """Return whether messages sent to ``address`` reach a queue: a queue of this or of a matching wildcard address."""
     name, wildcards = queue.address.name, services_of(queue).directory.wildcards
     return name == address or name in wildcards.matching(address)
 
@@ -1464,7 +1464,7 @@ class Transaction:
         requeue(left, None, failed=False)
 
     def _returning(self, refs: list[Reference], consumer: Consumer) -> Iterator[None]:
-        """Requeue refused messages. Ends when all are in their queues: a commit is one transaction of the store."""
+        """Requeue refused messages. Waits until all are in their queues: a commit is one transaction of the store."""
         waiting = {ref.queue for ref in refs}
         requeue(refs, consumer, failed=True)
         for queue in list(waiting):

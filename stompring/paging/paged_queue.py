@@ -1146,7 +1146,8 @@ class TargetArea:
         self.size = 0  # bytes of these ``messages``
         self.unfiltered = TargetList(None, areas.budget)
         self.unfiltered.pending = queue.dispatcher.pending
-        self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the last used at the end
+        #: target lists by selector; the list that was used last is at the end
+        self.lists: OrderedDict[object, TargetList] = OrderedDict()
         self.page_credit = PageCredit(queue, areas)
         self.group_spill = GroupSpill()
         # the due messages in pages, in the order of their due times
@@ -1586,7 +1587,7 @@ class TargetArea:
     def demand(self) -> None:
         if self._returned:
             self._returned = False
-            if not self.areas.free_memory(0):  # messages that were requeued can be unloaded
+            if not self.areas.free_memory(0):  # memory is used up: requeued messages can be unloaded
                 self.unload_until(self.areas.within_budget)
         if not self.requested and not self.closed and self._needed():
             self.areas.loader.request(self)
