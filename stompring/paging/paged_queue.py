@@ -1146,7 +1146,7 @@ class TargetArea:
         self.size = 0  # bytes of these ``messages``
         self.unfiltered = TargetList(None, areas.budget)
         self.unfiltered.pending = queue.dispatcher.pending
-        #: target lists by selector; the list that was used last is at the end
+        #: target lists by selector; the least recently used list is first
         self.lists: OrderedDict[object, TargetList] = OrderedDict()
         self.page_credit = PageCredit(queue, areas)
         self.group_spill = GroupSpill()
