@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from .views import AddressView, MessageView, QueueView
 
 
-#: A duration. A plain number in broker.xml, as all durations.
+#: A duration in milliseconds. In broker.xml it is a plain number, as all durations are.
 Milliseconds = NewType("Milliseconds", int)
 
-#: A size. Written in broker.xml as all sizes: 1048576, 100K, 10MB.
+#: A size in bytes. In broker.xml it has the form of all sizes: 1048576, 100K, 10MB.
 Bytes = NewType("Bytes", int)
 
-#: The default of a required parameter.
+#: Value of ``Parameter.default`` for a parameter without a default.
 REQUIRED: Any = object()
 
 
 def as_text(value: Any) -> str:
-    """Return the value of a parameter in the form of broker.xml."""
+    """Return the value of a parameter as text, in the form in which broker.xml would contain it."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(value) if isinstance(value, tuple | list) else str(value)
@@ -57,7 +57,9 @@ class Parameter:
     reader: Callable[[str], Any] = str
 
     def read(self, text: str, folder: Path) -> Any:
-        """Return the value of a text in broker.xml. A relative path is relative to ``folder``. Raises `ValueError`."""
+        """Convert the text of the parameter in broker.xml to its value. ``folder``: base of a relative path. Raises
+        `ValueError`.
+        """
         value = self.reader(text)
         return folder / value if isinstance(value, Path) else value
 
@@ -68,7 +70,7 @@ class Parameter:
 
     @property
     def shown_default(self) -> str:
-        """The default as written in broker.xml."""
+        """The parameter's default as text, in the form in which broker.xml would contain it."""
         if self.required:
             return "required"
         if self.default is None:
@@ -77,7 +79,7 @@ class Parameter:
 
     @property
     def takes(self) -> str:
-        """The type of its values, with its bounds: ``whole number, at least 1``."""
+        """The type of the parameter's values, with their bounds: ``whole number, at least 1``."""
         if (self.least, self.most) == (-math.inf, math.inf):
             return self.kind
         return f"{self.kind}, {value_types.range_text(self.least, self.most)}"
@@ -240,7 +242,7 @@ class Word(Enum):
 ACCEPT = Word.ACCEPT
 #: Discards the message and counts it in droppedMessageCount. The producer gets no ERROR.
 DROP = Word.DROP
-#: Pages the message to disk, and all later ones until the pages are consumed. Without a store as BLOCK.
+#: Pages the message to disk, and all later ones until the pages are consumed. Acts as BLOCK without a store.
 PAGE = Word.PAGE
 #: Stops reading the producer until the address is below its limit.
 BLOCK = Word.BLOCK
@@ -263,7 +265,7 @@ class AddressPolicy:
     (``stompring_policy_errors_total``).
     """
 
-    #: The verdict on every message for a full address, in place of a method `full`.
+    #: The verdict on every message to a full address. A policy sets it if a method `full` would always return it.
     full_answer: ClassVar[Word | None] = None
 
     #: The parameters by their names in Python. Set for every subclass.
@@ -279,7 +281,7 @@ class AddressPolicy:
     # ---- lifecycle
 
     def check(self) -> None:
-        """Checks the parameters together. Raise `ValueError` to reject broker.xml.
+        """Checks whether the values of the parameters fit together. Raise `ValueError` to reject broker.xml.
 
         Called on an object without an address.
         """
@@ -317,7 +319,7 @@ class AddressPolicy:
         return None
 
     def entered(self, offer: Offer) -> None:
-        """Called when a message accepted by this policy has entered an address: this one, or one redirected to.
+        """Called when a message accepted by this policy entered this address, or one to which a policy redirected it.
 
         Hot: called for every message. In a transaction at COMMIT. For each message that `admit` accepts either this
         or `refused` is called, once.
@@ -352,13 +354,13 @@ class AddressPolicy:
     # ---- messages in queues
 
     def enqueued(self, message: MessageView) -> None:
-        """Called when a message waits in a queue, in memory: no consumer was ready, it returned, or it fell due.
+        """Called when a message waits in a queue, in memory: no consumer was ready, it was requeued, or it is due.
 
         Also called for messages that were in memory when the broker stopped. Hot if consumers are slow.
         """
 
     def evicted(self, message: MessageView) -> None:
-        """Called when a ring evicts a message (messagesReplaced).
+        """Called when a ring evicts a message. The queue counts the message in messagesReplaced.
 
         A ring that counts paged messages reads them from disk for this hook.
         """

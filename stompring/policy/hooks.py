@@ -337,7 +337,7 @@ class MessageAdmission:
             self._passed, self._answer = answer
 
     def evaluate(self, offer: Offer) -> AdmissionResult | None:
-        if self._changes:  # a call after a `Wait`: policies before it have changed headers
+        if self._changes:  # a call after a `Wait`: policies before the waiting one have changed headers
             offer = offer.changed(self._changes)
         if len(self._steps) == 1:
             return self._evaluate_one(offer)
@@ -640,7 +640,9 @@ class Policies:
     def _bind(
         self, address: Address, selected: SelectedPlugin, before: dict[str, BoundPolicy]
     ) -> BoundPolicy:
-        """Return the policy for an address: the object in ``before`` if neither parameters nor code have changed."""
+        """Return the policy for an address: its object in ``before``, the policies of the address so far, if neither
+        parameters nor code have changed; else a new object.
+        """
         former = before.get(selected.name)
         if former is not None and former.start_error is not None:
             former = None

@@ -68,7 +68,7 @@ class Entry:
     summary: str = ""  # first line of the docstring
     parameters: Mapping[str, Parameter] | None = None
     fault: str | None = None
-    shadowed_by: Entry | None = None  # the entry of this name that the broker loads
+    shadowed_by: Entry | None = None  # the entry of the same name that the broker loads in place of this one
     shipped: bool = False  # whether the policy is part of stompring
 
     @property
@@ -381,7 +381,7 @@ def _execute(path: Path, code: bytes) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     former = sys.modules.get(name)
-    sys.modules[name] = module  # the module must be there while its annotations are resolved
+    sys.modules[name] = module  # resolving the annotations of a module needs the module in sys.modules
     try:
         # do not use the loader: if the file was changed twice in quick succession, it would execute the former .pyc
         exec(compile(code, str(path), "exec", dont_inherit=True), module.__dict__)  # nosec B102
@@ -432,7 +432,7 @@ class SelectedPlugin:
     name: str  # name of the policy in broker.xml
     kind: type[AddressPolicy]
     values: Mapping[str, Any]
-    # digests of the files that are values of parameters
+    # for each parameter whose value is a file: digest of the contents
     files: Mapping[str, bytes] = field(default_factory=dict)
     location: str = field(default="", compare=False)  # FILE:LINE of the policy in broker.xml
 

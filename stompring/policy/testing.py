@@ -54,7 +54,8 @@ from .views import AddressView, MessageView, PolicyTimer, QueueView, view_of
 #: Time at which every test begins, epoch milliseconds.
 START_TIME = 1_700_000_000_000
 
-#: Longest plausible duration in seconds, and in milliseconds. A test with a longer duration has confused the units.
+#: Longest plausible value of a duration in seconds (a day), and of a duration in milliseconds (a year). A test that
+#: exceeds one of them has confused the units.
 DAY, YEAR = 86_400, 366 * 86_400_000
 
 
@@ -123,7 +124,7 @@ class ManualClock(sched.scheduler):
         self._now = until
 
 
-#: The address that the policy under test is for, and its queue.
+#: Name of the address that has the policy under test, and name of its queue.
 ADDRESS = "address"
 
 
@@ -226,7 +227,7 @@ class PolicyHarness:
         self._stopped = True
 
     def restart(self) -> None:
-        """Start the broker again, after a `stop` if it runs. States of policies and durable messages survive."""
+        """Stop the broker if it runs, and start it again. States of policies and durable messages survive."""
         if not self._stopped:
             self.stop()
         before = self.broker
@@ -384,7 +385,7 @@ class PolicyHarness:
         self._receiver.settle(message)
 
     def reject(self, message: MessageView) -> None:
-        """Reject a message of `deliver`: a failed delivery attempt (NACK)."""
+        """Reject a message that `deliver` has returned (NACK). Its delivery counts as a failed attempt."""
         self._receiver.reject(message)
 
     def purge(self) -> int:

@@ -99,7 +99,9 @@ class MessageView:
         return self._ref.message.traits.user
 
     def give_up(self) -> bool:
-        """Evict the message from the queue, as a ring does (messagesReplaced). False if the message no longer waits."""
+        """Evict the message from the queue, as a ring does; it counts in messagesReplaced. Returns False if the message
+        no longer waits.
+        """
         if self._ref.state != PENDING:
             return False
         as_queue(self._ref.queue).evict_message(self._ref)
@@ -162,7 +164,7 @@ class QueueView:
         return max(0, self._queue.ring_count - size) if size >= 0 else 0
 
     def has_room(self, returning: bool = False) -> bool:
-        """Whether the queue is within its ring-size; with ``returning`` as if one more message had returned to it."""
+        """Whether the queue is within its ring-size. ``returning``: count one more message, which is being requeued."""
         size = self._queue.ring_size
         return size < 0 or self._queue.ring_count + returning <= size
 
@@ -223,7 +225,7 @@ class QueueView:
 
 
 def view_of(queue: Queue) -> QueueView:
-    """The view of a queue; the same object each time."""
+    """The view of a queue: always the same object for one queue."""
     view = queue.view
     if not isinstance(view, QueueView):
         view = queue.view = QueueView(queue)
@@ -251,7 +253,8 @@ class PolicyTimer:
         cancel(timer)
 
 
-#: Maximum bytes of the state of a policy at one address, as JSON: each batch with a change writes all of it.
+#: Maximum bytes of the state of a policy at one address, as JSON. The limit is small because a change of one value
+#: writes the whole state.
 MAX_STATE = 16 * 1024
 
 
@@ -311,7 +314,8 @@ class AddressView:
     def __init__(self, address: Address, policy: str, guard: Callable[..., None]) -> None:
         self._address = address
         self._state = PolicyState(address, policy)
-        self._guard = guard  # calls its first argument, the function of a timer, with the other arguments
+        # calls the function of a timer, its first argument, with the other arguments, and counts its exceptions
+        self._guard = guard
         self._timers: set[PolicyTimer] = set()
 
     @property
