@@ -1,4 +1,4 @@
-"""The base classes of expected errors, and a form of counts for their texts.
+"""The base classes of expected errors, and the format of counts in their texts.
 
 The session turns ``ProtocolError`` and ``Refused`` into an ERROR frame; ``ConfigurationError`` ends a start or a reload
 in ``cli``; the store raises ``StoreError``. Any other exception is a bug: the broker logs it with its traceback, and
@@ -59,7 +59,7 @@ class NotFound(Refused):
 
 @mypyc_attr(native_class=False)
 class Line(int):
-    """A line number in a file that broker.xml includes. As text it has the name of the file."""
+    """A line number in a file that broker.xml includes. ``str()`` is ``NUMBER of FILE``."""
 
     file: str
 
@@ -127,7 +127,7 @@ class StoreError(Exception):
 
     @classmethod
     def of(cls, fault: OSError, path: object = None) -> StoreError:
-        """Convert the error of a file operation; ``path`` is used if the error names no file."""
+        """Convert the error of a file operation to a `StoreError`. ``path``: the file, for an error that names none."""
         return cls(fault.strerror or str(fault), fault.filename or path)
 
 
