@@ -59,8 +59,8 @@ def like_test(pattern: str, escape: str | None) -> tuple[str, str]:
     """Return the test for a pattern: a method of str and its argument, or ``fullmatch`` and a regular expression.
 
     ``escape`` is one character or None. The regular expression never backtracks over more than one ``%``: each run of
-    characters between two ``%`` matches at its first position, in an atomic group; only the last run backtracks. So a
-    pattern with many ``%`` costs length times pattern, not a power of it.
+    characters between two ``%`` matches at its first position, in an atomic group; only the last run backtracks. So
+    the time is at most proportional to the length of the text times that of the pattern, even with many ``%``.
     """
     escaped = "" if escape is None else f"{re.escape(escape)}[%_{re.escape(escape)}]|"
     runs: list[list[str]] = [[]]  # runs of characters between two %; the empty text stands for any character
@@ -101,7 +101,7 @@ _RUN_TIME = """
     add subtract multiply divide remainder negative plus equal order all3 any3 not3 cached_number
 """.split()
 
-#: The generated function, and the start of its first line if messages have their headers as lines of bytes.
+#: The generated function, and its first statement if the test reads the header lines of the message.
 _FRAME = """
 def matches(message{constants}):
     try:
@@ -137,8 +137,8 @@ def line_of(name: str) -> bytes | None:
 
 
 def _plain(text: str) -> bytes | None:
-    """Encode a text as in a header line. None if a header line would escape the text, or if another text has the same
-    bytes.
+    """Encode a text as in a header line. None if a header line would escape the text, or if other bytes decode to the
+    same text.
     """
     if _REPLACEMENT in text or not _ESCAPED.isdisjoint(text):
         return None
@@ -159,13 +159,14 @@ class _Emitter:
         self.properties: dict[str, int] = {}
         self.reads_body = False
         self._temporaries = 0
-        self._constants: dict[str, object] = {}  # parameter -> default value
+        # parameter of the generated function -> default value: a constant of the selector
+        self._constants: dict[str, object] = {}
         self._globals: dict[str, Any] = {word: getattr(values, word) for word in _RUN_TIME}
         self._globals["number"] = values.number if convert else values.plain_number
         self._globals["boolean"] = values.boolean if convert else values.plain_boolean
 
     def function(self, test: str) -> Callable[[Any], bool]:
-        """Compile the selector's test of a message, an expression, to a function."""
+        """Compile a function that returns ``test``, the code of the selector's test of a message."""
         constants = "".join(f", {word}" for word in self._constants)
         source = _FRAME.format(constants=constants, lines=_LINES if self._reads_lines else "", test=test)
         exec(compile(source, "<selector>", "exec"), self._globals)  # nosec B102
@@ -226,7 +227,7 @@ class _Emitter:
 
     def _compared(self, node: Compare, sense: bool, known: Known) -> Tested:
         left, right, operator = node.left, node.right, node.operator
-        if isinstance(left, (Number, Text, Boolean)):  # a constant must be on the right
+        if isinstance(left, (Number, Text, Boolean)):  # swap the operands: a constant must be on the right
             left, right, operator = right, left, _MIRRORED[operator]
         if not sense:
             operator = _OPPOSITE[operator]
@@ -284,8 +285,8 @@ class _Emitter:
     def _line(
         self, node: Property, text: str, sense: bool, known: Known, *, prefix: bool = False
     ) -> str | None:
-        """Return code that tests whether a header equals a text, or with ``prefix`` begins with it; the opposite if
-        ``sense`` is False. None if a search for the line cannot decide that.
+        """Return code that tests whether a header equals a text, or with ``prefix`` begins with it. ``sense`` False:
+        that the message has the header with another value. None if a search for the line cannot decide that.
         """
         value = _plain(text)
         if value is not None and not prefix:
@@ -457,7 +458,7 @@ class _Emitter:
 
 LENGTH_LIMIT = 8 * 1024  # characters of a selector: enough for some thousand terms
 CACHE_SIZE = 1024  # number of cached selectors with at most ``LONG`` characters
-LONG = 512  # characters; in memory, a compiled selector takes up to 150 bytes for each
+LONG = 512  # characters of a selector, each of which takes up to 150 bytes of memory after compilation
 LONG_CACHE_SIZE = 64  # number of cached selectors with more than ``LONG`` characters
 
 # A selector may have several prefixes in any order; the last of contradicting ones applies (Artemis).

@@ -311,7 +311,7 @@ _HINTS = {"!=": "use <>", "==": "use =", "&&": "use AND", "||": "use OR"}
 
 
 def parse(text: str, hyphenated: bool) -> Node:
-    """Parse the text. Returns its root condition.
+    """Parse the text of a selector. Returns the root of its syntax tree, a condition.
 
     Raises:
         InvalidSelector: with the column in ``text``.

@@ -45,7 +45,7 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class Node:
-    """A node. ``column``: that of its first character. ``depth``: nesting, 1 for a leaf. ``size``: number of nodes."""
+    """A node. ``column`` of its first character. ``depth``: levels, 1 for a leaf. ``size``: number of nodes in it."""
 
     column: int
     depth: int = field(default=1, kw_only=True)
@@ -188,7 +188,7 @@ _KINDS: dict[type[Node], Kind] = {
 
 NESTING_LIMIT = 100  # levels: far below the recursion limits of the compilers
 SIZE_LIMIT = 2000  # nodes: some 600 comparisons; there is a limit because compiling blocks the broker
-XPATH_SIZE = 20  # number of nodes for which an XPATH counts
+XPATH_SIZE = 20  # number of nodes that an XPATH counts as
 
 
 def nest(node: Node, *children: Node) -> Node:
@@ -223,7 +223,8 @@ def comparable(left: Node, right: Node, operator: str) -> None:
 
 
 def valued(use: str, *nodes: Node, no_text: bool = False) -> None:
-    """Reject booleans, conditions and NULL as operands of arithmetic and comparisons. ``use``: words for the error.
+    """Reject booleans, conditions and NULL as operands of arithmetic and comparisons. ``use``: what the operand
+    cannot be, for the error (``compared with <``).
 
     ``no_text``: reject string constants, too, as operands of ``< <= > >=`` and BETWEEN.
     """

@@ -20,7 +20,7 @@ NUMBER_LENGTH = (
 )
 CACHED_LENGTH = 32  # characters; longer text is not cached
 CACHED_NUMBERS = 4096
-TEXT_LENGTH = 128 * 1024  # characters of a concatenation: twice the longest header
+TEXT_LENGTH = 128 * 1024  # maximum characters of a concatenation: twice the longest header
 
 _LEAST_LONG, _GREATEST_LONG = -(2**63), 2**63 - 1
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(\.[0-9]*)?|(\.[0-9]+))([eE][+-]?[0-9]+)?").fullmatch

@@ -14,12 +14,13 @@ from xml.etree.ElementTree import Element, ElementTree, ParseError, TreeBuilder,
 
 from .syntax_tree import InvalidSelector, shown
 
-BODY_LENGTH = 100 * 1024  # bytes; in Artemis, too, selectors cannot read the bodies of large messages
-BODY_DEPTH = 100  # levels of nested elements
-# levels of nested brackets; there is a limit because elementpath's parser is recursive
+BODY_LENGTH = 100 * 1024  # maximum bytes; in Artemis, too, selectors cannot read the bodies of large messages
+BODY_DEPTH = 100  # maximum levels of nested elements
+# maximum levels of nested brackets in an expression; there is a limit because elementpath's parser is recursive
 EXPRESSION_NESTING = 50
-EVALUATION_TIME = 0.5  # seconds, after which a body does not match: "//*[//*[//*]]" would take hours
-OVERRUNS = 10  # number of timeouts after which an XPATH is no longer evaluated
+# maximum seconds; a body that takes longer does not match: "//*[//*[//*]]" would take hours
+EVALUATION_TIME = 0.5
+OVERRUNS = 10  # number of timeouts of an XPATH after which the broker evaluates it no longer
 
 
 class Document(ElementTree):

@@ -1,4 +1,7 @@
-"""elementpath restricted to XPath 1.0, with a deadline. The import takes a quarter of a second: see ``xpath``."""
+"""elementpath restricted to XPath 1.0, with a deadline.
+
+The import of elementpath takes a quarter of a second: `xpath` imports this module at the first XPATH.
+"""
 
 from __future__ import annotations
 
