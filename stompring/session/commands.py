@@ -36,11 +36,13 @@ log = logging.getLogger(__name__)
 #: selectors. The creation of twenty addresses costs as much, too.
 STEPS = 2_000
 
-#: Frames of one read that are neither SEND nor ACK, so that each may take long: maximum number that is processed
-#: between two readings of the clock, and number that is processed in an exhausted time slice (for BEGIN and COMMIT).
+#: Numbers of frames of one read that are neither SEND nor ACK: each of them may take long. After `OTHERS_AT_ONCE` of
+#: them each further one reads the clock; `OTHERS_ALWAYS` are processed in an exhausted time slice, too (for BEGIN and
+#: COMMIT).
 OTHERS_AT_ONCE, OTHERS_ALWAYS = 4, 2
 
-#: Frames of one read that are processed before the clock is read. Reads of ordinary SENDs have a few more frames.
+#: Number of frames of one read that are processed before the clock is read. A read of ordinary SENDs has a few
+#: more than that.
 FRAMES_AT_ONCE = 256
 
 #: Seconds of work on the frames of one read after which other clients are served.
@@ -68,7 +70,7 @@ class StompSession(Session):
         self._parser = Parser(
             limits.max_body_length, limits.max_headers, limits.max_header_length, HEADER_USE
         )
-        self.carried = 0  # bytes of an unfinished WebSocket frame in front of the parser
+        self.carried = 0  # bytes of an unfinished WebSocket frame, which the parser does not have yet
         self._holds = False  # whether `UnfinishedFrames` of the broker counts the unfinished frame
         self._deferred_frames: list[Frame] = []  # frames that were received while the session waits
         self.awaiting_login = False
@@ -201,7 +203,7 @@ class StompSession(Session):
             self._offered = None
 
     def await_login(self) -> None:
-        """Pause reading until `go_on`: the login is checked, and the version does not apply yet."""
+        """Pause reading until `go_on`: the check of the login must end before the negotiated version applies."""
         self.awaiting_login = True
         self.outbox.reading.pause()
 
@@ -302,7 +304,7 @@ def on_CONNECT(session: StompSession, head: Head, body: bytes) -> None:
         except (ProtocolError, Refused) as error:
             session.fail(error, head)
             return
-        if waited:  # process the input received in the meantime
+        if waited:  # process the input received during the check of the login
             session.go_on()
 
     credentials = Credentials(

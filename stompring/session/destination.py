@@ -47,7 +47,7 @@ class PermissionSource(Protocol):
         """Return the roles of ``user``."""
 
     def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
-        """Return whether ``user`` has a permission on an address, or on that queue of the address."""
+        """Return whether ``user`` has a permission on an address, or on ``queue`` of the address."""
 
 
 class PermissionRejected(Refused):
@@ -101,7 +101,7 @@ class Authorizer:
         return Authorizer(self.user, self._source, connection)
 
     def allows(self, permission: PermissionType, address: str, queue: str | None = None) -> bool:
-        """Return whether the user has a permission on an address, or on that queue of the address."""
+        """Return whether the user has a permission on an address, or on ``queue`` of the address."""
         source, answers = self._source, self._answers
         if source.generation != self._generation or len(answers) > CACHED_ANSWERS:
             self._generation = source.generation
@@ -145,7 +145,7 @@ class Authorizer:
             )
 
     def check_consume(self, queue: str | None, address: str, *, browse: bool = False) -> None:
-        """Raise `PermissionRejected` if the user may not consume from (or browse) a queue; None for a new queue."""
+        """Raise `PermissionRejected` if the user may not consume from (or browse) ``queue``; None: a new queue."""
         self.check(PermissionType.BROWSE if browse else PermissionType.CONSUME, address, queue)
 
 

@@ -61,7 +61,7 @@ def printable(text: str, most: int = 100) -> str:
 
 def check_identifier_length(header: str, name: bytes) -> bytes:
     """Return ``name``, the value of ``header``. Raises `Refused` if it is longer than a queue name may be. A header
-    line may have 64 KiB: 20,000 such ids, as many as an address remembers by default, would take 1.3 GB.
+    line may have 64 KiB: 20,000 duplicate ids of this length, the default maximum of an address, would take 1.3 GB.
     """
     if len(name) > MAX_NAME:
         raise Refused(f"The header {header} is longer than {MAX_NAME} bytes", status=400)
@@ -275,9 +275,10 @@ class Heartbeat:
         self._silent = silent
         self._pace = HeartbeatIntervals(0, 0, 0)
         self._timers: dict[str, Timer] = {}
-        self._last_check = False  # whether the connection seemed silent: the next check then decides
+        # whether the connection seemed silent at the last check: the next check then decides
+        self._last_check = False
         self.last_read = clock.now
-        self.suspended = False  # whether the broker does not read: the client then only seems silent
+        self.suspended = False  # whether reading is paused: a client that sends then seems silent
 
     def start(self, pace: HeartbeatIntervals) -> None:
         """Start the timers with these intervals, or change the intervals."""
@@ -323,7 +324,7 @@ class Heartbeat:
 
 
 class Reading:
-    """Pauses and resumes reading from one wire. Reading pauses while at least one of three reasons applies.
+    """Pauses and resumes reading from one connection. Reading pauses while at least one of three reasons applies.
 
     The session pauses reading while it is blocked or a login is checked. The outbox sets ``throttled`` while a client
     that requests receipts does not read them, so that receipts cannot fill the memory. ``suspended`` is set while other
@@ -590,7 +591,8 @@ class Outbox:
         self.join: Callable[[list[bytes]], bytes] = b"".join  # WebSocket also adds a header to each frame
         self.dirty = False
         self.paused = False  # whether the send buffer of the socket is full
-        self.capacity = size  # remaining bytes; code that appends a part subtracts the length of the part
+        # bytes until the outbox is full; code that appends a part subtracts the length of the part
+        self.capacity = size
         self.last_write = outgoing.clock.now  # ms of the steady clock, for heart-beats
 
     def send(self, frame: bytes) -> None:

@@ -231,7 +231,7 @@ def derive(session: Session, head: Head, target: str | None) -> SendPlan:
         address = session.broker.auto_create.address_for_send(target, None, allow_all, session.login.user)
         plan = _plan(session, head, Route(address, None, None), target.encode())
     plan.head, plan.target = head, target
-    if plan.offer is NO_OFFER:  # an offer is needed to notify the policies that have accepted the message
+    if plan.offer is NO_OFFER:  # notifying policies of the outcome of the message needs an offer
         plan.offer = _offer(session, plan, head.headers)
     return plan
 
@@ -471,7 +471,7 @@ def _send_evaluated(session: Session, evaluation: SendEvaluation) -> None:
             return
         broker = session.broker
         if evaluation.reports_entered:
-            broker.write_gathered()  # earlier messages are not part of this transaction
+            broker.write_gathered()  # write earlier messages first: they are not part of this transaction
             with broker.together(len(body) + len(plan.traits.block)):
                 rejection = publish(broker, plan, body)
                 if rejection is None:
@@ -544,7 +544,7 @@ class SendEvaluation:
         self._session = session
         self.head = head
         self.body = body
-        self._rejection: Rejection | None = None  # result of `rejection`
+        self._rejection: Rejection | None = None  # cached result of `rejection`
         self._begin(plan, answer)
 
     def _begin(self, plan: SendPlan, answer: object) -> None:
@@ -554,7 +554,7 @@ class SendEvaluation:
         self.reports_entered = (
             self._hooks.reports_entered
         )  # whether a policy may copy the message in `entered`
-        #: one for each address of the message that has policies, in the order of the redirects
+        #: evaluations by policies: one for each address of the message that has policies, in the order of the redirects
         self._admissions: list[Admission] = []
         if plan.admit is not None:
             self._admissions.append(self._hooks.admission(answer))
@@ -647,7 +647,9 @@ class SendEvaluation:
         return self._rejection
 
     def publish(self) -> None:
-        """Send the message at the COMMIT. It cannot wait or fail then, but a limit or a duplicate may drop it."""
+        """Send the message at the COMMIT. It can no longer wait or fail, but is dropped if it is a duplicate, or if its
+        address is full with the policy DROP.
+        """
         self.address()
         rejection = publish_committed(self._session.broker, self.plan, self.body, self._rejection)
         if rejection is None:

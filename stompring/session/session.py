@@ -86,7 +86,7 @@ class SendPlan(Publication):
         self.plain = self.direct and not (self.receipt or b"transaction" in headers)
         self.head: Head | None = None
         self.target: str | None = None
-        # latest result, and the plan derived with it
+        # latest admission result, and the plan derived with it
         self.derived: tuple[AdmissionResult, SendPlan] | None = None
 
 
@@ -113,7 +113,7 @@ class Session:
         self.leaving = False  # whether DISCONNECT waits for the disk; further input is then ignored
         self.login = Login()
         self.client_id: str | None = None
-        self._login_timer: Timer | None = None  # until the login expires
+        self._login_timer: Timer | None = None  # timer of the next `check_expiry`
         self.subscriptions: dict[bytes, Subscription] = {}
         # subscriptions by the part of their message ids before the "-", which names the queue
         self.by_queue: dict[bytes, list[AcknowledgedSubscription]] = {}
@@ -124,7 +124,7 @@ class Session:
         self.transactions: dict[bytes, Transaction] = {}
         self.transaction_bytes = ByteQuota(
             acceptor.max_transaction_bytes, broker.transaction_bytes
-        )  # quota of the open transactions
+        )  # quota for the bytes of the open transactions
         self.messages_in = 0
         self.history: History | None = None  # samples of the counters, None while the session is not sampled
         # numbers of messages that ended subscriptions have received and acknowledged
@@ -157,7 +157,9 @@ class Session:
     def wait_for_work(
         self, when_done: Callable[[Callable[[], object]], object], then: Callable[[], object]
     ) -> None:
-        """Call ``then`` when some work is complete. Pauses reading and raises `InProgress` if the work takes longer."""
+        """Call ``then`` when the work is complete whose end ``when_done`` reports. If it is not complete yet, pauses
+        reading and raises `InProgress`.
+        """
         done = False
 
         def is_done() -> None:
@@ -254,7 +256,7 @@ class Session:
     # ---- the end
 
     def check_expiry(self) -> None:
-        """Close the connection with an ERROR if its login has expired, and check again until then."""
+        """Close the connection with an ERROR if its login has expired; else schedule the next check."""
         expires = self.login.expires
         if expires is None or self.closed:
             return
@@ -262,7 +264,7 @@ class Session:
         if remaining <= 0:
             self.refuse(Refused(f"The login of user {self.login.user} has expired", status=401))
             return
-        # the steady clock has exact timers; the wall clock may be set meanwhile
+        # a timer of the steady clock is exact, even if an operator sets the wall clock meanwhile
         steady = self.steady
         self._login_timer = steady.call_at(steady.now + min(remaining, EXPIRY_CHECK), self.check_expiry)
 

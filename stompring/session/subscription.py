@@ -24,7 +24,7 @@ from stompring.stomp.frames import header_line
 
 from .outbox import Outbox, text_of
 
-#: No window. (Compiled code does not allocate integers below 2**62.)
+#: The credit of a subscription without a window. (Compiled code does not allocate integers below 2**62.)
 UNLIMITED = 1 << 61
 
 #: Number of messages that a browser reads between two readings of the clock.
@@ -90,7 +90,8 @@ class Subscription(Consumer):
         self._wildcard = terms.wildcard
         self._on_cancel = on_cancel
         self.lead = self.lead_again = b""
-        self.ended = False  # whether a rollback returns messages to the queue, not to the subscription
+        # whether a rollback requeues messages, and does not return them to the subscription
+        self.ended = False
         self.detached = False  # whether the subscription has left its queue
         self.consumer_name = ""  # name of the consumer in the records of a store that retains messages
         self.connection_id = ""  # value of the ``session`` header in CONNECTED
@@ -103,7 +104,7 @@ class Subscription(Consumer):
         self.unsettled: dict[bytes, Message | Reference] = {}
 
     def attach(self, queue: Queue) -> None:
-        """Join the queue. Raises `Refused` if it accepts no more consumers."""
+        """Join the queue. Raises `Refused` if the queue accepts no more consumers."""
         terms = self.terms
         opening = b"MESSAGE\n" + header_line(b"subscription", terms.id, terms.version)
         if not terms.wildcard:
