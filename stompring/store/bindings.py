@@ -1,4 +1,4 @@
-"""Addresses, queues, values and duplicate ids in the journal.
+"""Addresses, queues, named values (`broker.ports.NamedValues`) and duplicate ids in the journal.
 
 Addresses and queues are JSON, with every attribute by name. The duplicate ids of an address's durable messages are
 stored in chunks. Each id has a permanent *position*; the positions of an address are consecutive. A chunk is deleted
@@ -129,7 +129,7 @@ class StoredAddress:
         )
 
 
-#: Number of ids, and bytes of ids, at which a chunk is full. The last id may exceed the bytes.
+#: Number of ids, and bytes of ids, at which a chunk is full. The last id may exceed the number of bytes.
 CHUNK_IDS, CHUNK_BYTES = 1000, 64 * 1024
 
 
@@ -210,7 +210,9 @@ class IdChunk(LiveRecord):
 
 
 class IdsCleared(LiveRecord):
-    """The event that an address has forgotten all its ids. Not live: older segments with ids are deleted before it."""
+    """The event that an address has forgotten all its ids. Its record is not live: segments with these ids
+    are older, and deleted before the segment of the record.
+    """
 
     def __init__(self, address: Address, oldest: int) -> None:
         super().__init__()
@@ -305,8 +307,8 @@ def record_bytes(ids: list[bytes]) -> int:
 
 
 class Bindings:
-    """Bindings of durable queues, addresses and values. ``values``: stored JSON objects by number. ``ids``: duplicate
-    ids by address.
+    """Bindings of durable queues, addresses and named values. ``values``: stored JSON objects by number. ``ids``:
+    duplicate ids by address.
     """
 
     def __init__(self, journal: Journal) -> None:

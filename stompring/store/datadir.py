@@ -290,7 +290,9 @@ _POSITION = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
 
 
 class Position(NamedTuple):
-    """The progress in one folder: all files with numbers below ``number``, and ``offset`` bytes of file ``number``."""
+    """The progress of a lake in one folder. It has ingested all files with numbers below ``number``, and ``offset``
+    bytes of file ``number``.
+    """
 
     number: int
     offset: int

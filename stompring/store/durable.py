@@ -71,8 +71,8 @@ class Durable:
         self.lost_bytes = 0  # bytes of the journal that recovery could not read
         self.damaged: list[str] = []  # files and records that recovery set aside or skipped, for operators
         self.retention: Retention | None = None
-        # bound methods of the parts are faster than methods that call them: the first of them are called for each
-        # message
+        # bound methods of the journal, writer and bindings are faster than methods of this class that call them: the
+        # broker calls some of them for each message
         self.append = self.journal.append
         self.settle = self.journal.settle
         self.returned = self.journal.returned
@@ -172,7 +172,7 @@ class Durable:
         finally:
             self._recovering = False
         self.lost_bytes, self.damaged = recovery.lost_bytes, recovery.damaged
-        self.writer.write_now()  # writes the reservation of message numbers, before the broker uses one
+        self.writer.write_now()  # writes the reservation of message numbers, before the broker uses one of them
         for address in list(broker.directory.addresses.values()):
             if address.auto_created and not address.queues and address.pages is None:
                 broker.consider_deleting_address(address)

@@ -366,7 +366,9 @@ class RecordEncoder:
         return b"".join(packed)
 
     def change(self, change: StateChange, scope: int = 0) -> None:
-        """Add a state change of a message in a queue. The record adds no deliveries: each delivery has a record."""
+        """Add a state change of a message in a queue. The record does not change the number of
+        deliveries: each delivery has a record of its own.
+        """
         self.name_queue(change.ref.queue)
         self.add(_state(change.ref, change.cause, 0, change.state, change.time), scope)
 
@@ -524,7 +526,8 @@ class Transaction:
 
 
 class RecordBatch:
-    """Deliveries and settlements of one turn, by queue and reason: each group becomes one record, deliveries first.
+    """Deliveries and settlements of one reactor turn, in groups by queue and reason. Each group becomes one record;
+    the records of deliveries come first.
 
     ``scope``: readers that use the records (`record.SCOPED`). If ``retaining``, records also name the consumers, and
     messages that are not retained have separate records.

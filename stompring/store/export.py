@@ -385,7 +385,7 @@ class PortableAddress:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredQueue:
-    """A queue in an Artemis export. Its other attributes come from the configuration."""
+    """A queue in an Artemis export. The export has only these attributes; the others come from the configuration."""
 
     name: str
     address: str

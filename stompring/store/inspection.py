@@ -301,7 +301,8 @@ class JournalInspection(Replay):
                 if (what, number) not in self.names:
                     self._complain(at, f"{word} number {number} is used before its NAME record")
         elif kind in (Kind.PAGE_SETTLED, Kind.PAGE_STATE, Kind.PAGE_CURSOR):
-            _, _, consumer, _, queue, _ = PAGE_CURSOR.unpack_from(payload)  # all three kinds begin like this
+            # the three kinds of records begin with the fields of PAGE_CURSOR
+            _, _, consumer, _, queue, _ = PAGE_CURSOR.unpack_from(payload)
             if kind == Kind.PAGE_SETTLED:
                 self._check_consumer(at, consumer)
             if (QUEUE, queue) in self.ended:
@@ -362,7 +363,7 @@ class PageContents:
     _newest: bool  # whether a broker may still write to the page
     _folder: str  # name of the address in address.txt
     _twice: bool  # whether another file has the same number
-    misplaced: bool = False  # whether the file has another page than its name says (`Replay.misplaced_page`)
+    misplaced: bool = False  # whether the file cannot be the page in its name (`Replay.misplaced_page`)
     address: int = 0  # number of the address; 0: unknown
     count: int = 0  # number of messages written to the page
     live: int = 0  # number of durable messages that durable queues have not settled

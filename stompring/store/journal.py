@@ -1,7 +1,7 @@
 """The journal: segments with the durable messages that are in memory and events of all messages, and its compaction.
 
 The journal collects events, and encodes them as records at the end of the reactor turn: a message that arrives and is
-settled in one turn needs no record. All records go to the newest segment. Segments without live records are deleted,
+settled in that turn needs no record. All records go to the newest segment. Segments without live records are deleted,
 the oldest first. An event is never in an older segment than its message, so that a deletion never removes an event and
 leaves its message.
 
@@ -65,7 +65,9 @@ class LiveRecord:
         self.gone = False
 
     def encode(self, encoder: RecordEncoder) -> None:
-        """Add a record of the changes since the last call. Called at the end of the turn for each `Journal.update`."""
+        """Add a record of the changes since the last call. Called at the end of the reactor turn,
+        once for each `Journal.update`.
+        """
         raise AssertionError("a subclass encodes its record")
 
     def encode_all(self, encoder: RecordEncoder) -> None:
@@ -270,7 +272,7 @@ class Journal:
         #: Called with ``leased_message`` when the reservation of these numbers is on disk.
         self.on_lease: Callable[[int], object] = lambda number: None
         self.next_page = 0  # greater than the numbers of all pages; 0 until all existing pages have a record
-        self.last_segment = 0  # highest number of a segment, found at the start or used since
+        self.last_segment = 0  # highest number of a segment that was found at the start or created later
         self.next_transaction = 1
         self.complete_transaction = 1  # transactions with lower numbers are in the journal, or lost
         self.next_queue = 1  # queue numbers below this are reserved
@@ -319,7 +321,7 @@ class Journal:
             self._encode_numbers()
             self._append_records()
 
-    # ---- step 1: append events (see `Storage`); they are encoded at the end of the turn
+    # ---- step 1: append events (see `Storage`); they are encoded at the end of the reactor turn
 
     def append(self, ref: Reference) -> None:
         message = ref.message
@@ -531,7 +533,7 @@ class Journal:
         self.update(RENEW_NUMBERS)
 
     def update(self, event: object) -> None:
-        """Queue an event, such as a changed `LiveRecord`. Events are encoded at the end of the turn, in order."""
+        """Queue an event, such as a changed `LiveRecord`. The end of the reactor turn encodes the events in order."""
         self._schedule_gather()
         self._pending.append(event)
 
@@ -555,8 +557,8 @@ class Journal:
                 self._gather_due = False
                 pending, self._pending = self._pending, []
                 if self._replaced:
-                    # replaced messages follow all messages of the turn: a torn write must not lose both the former and
-                    # the new message
+                    # events of replaced messages follow all messages of the reactor turn: an incomplete write must not
+                    # lose both the former and the new message
                     pending += self._replaced
                     self._replaced = []
                 self._gathering = self._encode(pending)
@@ -716,7 +718,7 @@ class Journal:
             newest.live[record] = record
 
     def rewrite(self, key: int | LiveRecord, live: LiveMessage | LiveRecord) -> None:
-        """Write a live message or object again, to the newest segment. The caller has removed it from the old one."""
+        """Write a live message or object to the newest segment. The caller has removed it from its old segment."""
         if isinstance(live, LiveRecord):
             live.segment = None
             live.encode_all(self._encoder)
@@ -833,7 +835,7 @@ class Journal:
         while live and items > 0 and self._encoder.at - before < size and oldest is not self.segments[-1]:
             key, item = live.popitem()
             if isinstance(key, ReferenceRun):
-                key.references()  # adds the references to ``live``
+                key.references()  # adds the references of the run to ``live``
                 continue
             self.rewrite(key, item)
             items -= 1

@@ -160,7 +160,8 @@ class PageSummary:
 
     count: int
     kinds: bytes  # a kind for each message, or a single kind for all messages
-    members: dict[int, bytes | None]  # mask by queue, see `PageColumns.masks`; None: it has all messages
+    # mask by queue, see `PageColumns.masks`; None: the queue has all messages
+    members: dict[int, bytes | None]
     soonest_expiry: int
     soonest_due: int
     greatest_transaction: int

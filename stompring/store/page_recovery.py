@@ -282,8 +282,9 @@ class PageRecovery:
     def _give_up(self, number: int, call: Callable[[], None]) -> None:
         """Call ``call``, which removes or renames a page file, when the journal has no live record of the file.
 
-        If there is a record, ``call`` waits until the record of the removal is synced. If not, ``call`` runs now,
-        before anything is written: later a start could not recognise a file that was created just before a crash.
+        If the journal has a record, ``call`` waits until the record of the removal is synced. If it has none, ``call``
+        runs now: after the next write of the journal, a start could no longer recognise a file that was created just
+        before a crash.
         """
         if number in self._replay.page_files:
             self._forget_file(number)

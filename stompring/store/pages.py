@@ -356,7 +356,8 @@ class PendingUpdates:
     """Changes of one queue in one page that are encoded together."""
 
     def __init__(self) -> None:
-        # settled positions, and spans of them (first, after the last), by reason (plus `WENT_OUT`: unlogged delivery)
+        # settled positions, and spans of them (first, after the last), by reason; `WENT_OUT` is added to the reason if
+        # the delivery has no record
         self.settled: defaultdict[int, list[int]] = defaultdict(list)
         self.spans: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         #: Returned deliveries: index, deliveries, deliveries without a record yet, attempts, due time, time (epoch ms).
@@ -821,7 +822,7 @@ class Cursor:
         return page_state
 
     def adopt(self, page_state: QueuePageState) -> None:
-        """Add a page state that recovery has restored. The page must have a higher number than earlier pages."""
+        """Add a page state that recovery has restored. The caller adds them in ascending order of page numbers."""
         self.page_states[page_state.page] = page_state
         page_state.page.page_states[page_state] = None
         if page_state.remaining:
@@ -942,11 +943,11 @@ class Page:
         self.stream: AppendOnlyFile | None = None  # None for a page of an earlier run
         self.sealed = False  # whether the file has a footer to read `starts` from
         self.gone = False
-        # whether all queues retain a message of the page, even one that does not survive a restart
+        # whether the page has a message that is retained for all its queues, even if it does not survive a restart
         self.retains = False
         self.unreadable: set[int] = set()
         self.damage: str | None = None  # reason for which the file will be set aside instead of deleted
-        self.page_states: dict[QueuePageState, None] = {}  # an ordered set
+        self.page_states: dict[QueuePageState, None] = {}  # a set in the order of insertion
         self.ended: list[QueueRemoved] = []  # records of deleted queues
         self.file: PageFileRecord | None = None  # the journal's record of the page file
         self.left = 0
@@ -983,7 +984,8 @@ class AppendPlan:
     def __init__(self, cursors: list[Cursor], sync: bool) -> None:
         self.cursors = cursors
         self.ids = b"".join([cursor.queue.number.to_bytes(4, "little") for cursor in cursors])
-        self.wants_sync = sync and any(cursor.durable for cursor in cursors)  # for durable messages
+        # whether durable messages need a sync
+        self.wants_sync = sync and any(cursor.durable for cursor in cursors)
         self.page: Page | None = None
         self.page_states: list[QueuePageState] = []
         self.traits: Traits | None = None
@@ -1060,7 +1062,7 @@ class Pages:
 
     @property
     def messages(self) -> int:
-        """Number of unsettled messages of the queue that has the most. Artemis compares this number with
+        """The largest number of unsettled messages of a queue. Artemis compares this number with
         ``page-limit-messages``.
         """
         return max([cursor.remaining for cursor in self.cursors.values()], default=0)
@@ -1095,7 +1097,7 @@ class Pages:
         cursor.end()
 
     def end(self, page: Page, ended: QueueRemoved) -> None:
-        """Record that a deleted queue has nothing in a page."""
+        """Record that a deleted queue has no message in a page."""
         page.ended.append(ended)
         self.log.update(ended)
 

@@ -70,7 +70,7 @@ _ID = Struct("<I")
 
 @dataclass(eq=False)
 class StoredRun:
-    """Messages of one segment for one queue, ascending by number. All objects are created when one is needed."""
+    """Messages of one segment for one queue, ascending by number. The first use of one creates the objects of all."""
 
     _data: bytes
     _begins: array[int]
@@ -80,8 +80,8 @@ class StoredRun:
     _memo: TraitsCache
 
     def references(self, run: ReferenceRun) -> list[Reference]:
-        """Create the references of a run, and add them to the live messages of the segment. Their memory was counted
-        before.
+        """Create the references of a run, and add them to the live messages of the segment. Recovery has
+        counted their memory before.
         """
         queue, address, segment, memo = self._queue, self._address, self._segment, self._memo
         data, live, unpack = self._data, segment.live, MESSAGE.unpack_from
@@ -356,8 +356,8 @@ class Recovery:
     def _without_begun(self, segments: list[ReadSegment]) -> list[ReadSegment]:
         """Return the segments without an unreadable last one whose creation a crash interrupted.
 
-        The broker seals a segment after it creates the next one. If the one before the last is not sealed, the last has
-        no confirmed record.
+        The broker seals a segment after it creates the next one. If the segment before the last is not sealed, the
+        last segment has no confirmed record.
         """
         if not segments or segments[-1].records or not segments[-1].faults or segments[-1].sealed:
             return segments
@@ -368,7 +368,7 @@ class Recovery:
         log.warning("%s: ignored incomplete segment", last.path)
         if not short:
             self._files.rename(last.path, free_name(self._files, last.path, DAMAGED))
-        # keep the file after a sealed segment: the next segment overwrites it
+        # after a sealed segment, keep the file: the next new segment has its name, and overwrites it
         elif not others or not others[-1].sealed:
             self._files.remove(last.path)
         return others
@@ -509,7 +509,7 @@ class Recovery:
         log.info(text, kind, name, path, extra={kind: name})
 
     def _restore_bindings(self) -> None:
-        """Restore values, then addresses, whose policies read values, then queues."""
+        """Restore named values, then addresses, whose policies read these values, then queues."""
         known, found = self._bindings, self.replay.bindings
         known.values.update({number: value for (what, number), (_, value) in found.items() if what == NOTE})
         self._broker.storage.values.restore(known.values)
@@ -592,7 +592,9 @@ class Recovery:
         segment.live[repaired] = repaired
 
     def address_of(self, number: int) -> Address:
-        """Return the address with this number. Creates a deleted one that has messages in wildcard queues."""
+        """Return the address with this number. Creates an object for a deleted address that has messages in
+        wildcard queues.
+        """
         address = self.addresses.get(number)
         if address is None:
             directory = self._broker.directory

@@ -324,15 +324,17 @@ class Replay:
         self.page_files: dict[int, ReplayedPageFile] = {}
         self.removed_pages: set[int] = set()
         self.next_page = 0  # greater than every page number in the records
-        self.lists_pages = False  # whether each page file had a record at the last write of the journal
+        # whether the journal has a record of every page file, except perhaps the newest
+        self.lists_pages = False
         self.oldest_segment = 0  # number of the oldest segment that is needed; 0: unknown
         self.segments: list[ReadSegment] = []
         self.messages = MessageIndex()
-        self._greatest = 0  # highest number in the segments of `messages`
+        self._greatest = 0  # highest message number in the segments of `messages`
         # queues that have settled a message, by its number, while other queues still hold the message
         self.gone: dict[int, set[int]] = {}
         self.states: dict[int, dict[int, MessageState]] = {}  # state by message and queue
-        self.went_out: dict[int, dict[int, int]] = {}  # deliveries since the last state, by message and queue
+        # number of deliveries after the last STATE record, by message and queue
+        self.went_out: dict[int, dict[int, int]] = {}
         self.names: dict[tuple[int, int], str] = {}
         self.ended: set[tuple[int, int]] = set()  # deleted addresses, queues and values
         self.bindings: dict[tuple[int, int], tuple[ReadSegment, dict[str, Any]]] = {}
@@ -627,7 +629,8 @@ class Replay:
         """Return why a file cannot be page ``number`` of the address ``expected``, empty if it can.
 
         ``found`` returns the name of the address in the file; called if file and directory have different address
-        numbers. ``twice``: whether another file has the same number. ``sure``: whether no record of a page can be lost.
+        numbers. ``twice``: whether another file has the same number. ``sure``: whether the journal is complete,
+        so that a page without a record is an error.
         """
         why = header.misplaced(number, self.identity)
         if not why and twice:
@@ -670,7 +673,8 @@ class PageRecords:
                 self._read(segment, payload)
 
     def _read(self, segment: ReadSegment, payload: bytes) -> None:
-        kind, _, _, _, queue, page = PAGE_CURSOR.unpack_from(payload)  # all three kinds begin like this
+        # the three kinds of records begin with the fields of PAGE_CURSOR
+        kind, _, _, _, queue, page = PAGE_CURSOR.unpack_from(payload)
         key = (queue, page)
         if kind == Kind.PAGE_STATE:
             *_, index, deliveries, attempts, due, _ = PAGE_STATE.unpack_from(payload)

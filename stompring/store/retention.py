@@ -402,7 +402,8 @@ class Retention:
 
     def _go_on_behind(self, files: Files) -> None:
         """Reserve all ingested numbers, even those of deleted files: lakes would skip new files with such numbers."""
-        for lake in self._lost_files.lakes(files)[0]:  # `LostFiles.delete` reports a fault
+        # ignore a fault of the file `INGESTED`: `LostFiles.delete` reports it
+        for lake in self._lost_files.lakes(files)[0]:
             for folder, (number, offset) in lake.positions.items():
                 last = number if offset else number - 1
                 if folder.startswith(f"{PAGING}/"):

@@ -154,7 +154,9 @@ class WriteBatch:
 
 
 def _write_zeros(files: Files, write: Write, descriptor: int) -> None:
-    """Fill the file with zeros behind a write. They only make later writes faster: an error ends them for this file."""
+    """Fill the file with zeros behind a write. The zeros only make later writes faster: an error ends the prefilling
+    of this file.
+    """
     stream, end = write.stream, write.at + write.size
     stop = min(end + max(PREFILL_BLOCK, min(end, MAX_PREFILL)), stream.prefill_until)
     stop = -(-stop // PREFILL_BLOCK) * PREFILL_BLOCK
@@ -228,7 +230,7 @@ class ReactorSync:
 
     def ask(self) -> int:
         """Return who writes a due batch: `IN_REACTOR`, `IN_THREAD`, or `LATER`: ask again at the end of the
-        next turn.
+        next reactor turn.
         """
         waiting_since, self._waiting_since = self._waiting_since, 0.0
         if not self.is_fast:
@@ -386,7 +388,7 @@ class Writer:
         # seconds until the write of a batch that has only pages (page-sync-timeout)
         self._page_delay = delay if page_delay is None else page_delay
         self._for_journal = False  # whether the next batch has data for the journal
-        #: Calls a function at the end of this turn of the reactor.
+        #: Calls a function at the end of this reactor turn.
         self._round_end: Callable[[Callable[[], None]], object] = getattr(
             clock.reactor, "call_at_round_end", clock.soon
         )
@@ -453,7 +455,7 @@ class Writer:
             self._schedule_flush(self._delay)
 
     def after_next_batch(self, call: Callable[[], object]) -> None:
-        """Call ``call`` when the next batch is written, including the data appended later in this turn."""
+        """Call ``call`` when the next batch is written, including data appended later in this reactor turn."""
         self._next.callers.append(call)
         if not self._flush_due:
             self._schedule_flush(self._delay)
@@ -463,7 +465,7 @@ class Writer:
         self._next.awaited = True
 
     def require_end_of_turn(self) -> None:
-        """Make `when_synced` wait for data that is encoded at the end of the turn, and call `end_of_turn` then."""
+        """Call `end_of_turn` at the end of this reactor turn. `when_synced` waits for the data that it encodes."""
         self._next.awaited = True
         self._round_end(self.end_of_turn)
 
@@ -491,13 +493,13 @@ class Writer:
                 self._round_end(self._flush)
 
     def end_of_turn(self) -> None:
-        """Encode the events of the turn, and write them unless ``journal-buffer-timeout`` delays the batch."""
+        """Encode the events of the reactor turn, and write them unless ``journal-buffer-timeout`` delays the batch."""
         if self._flight is not None or self._delay or self._page_delay:
             if not self.gather():
                 return
             waits = self._delay if self._for_journal else self._page_delay
             if self._flight is not None:
-                self._flush_due = True  # runs the callbacks, even if nothing is left to write
+                self._flush_due = True  # the next flush runs the callbacks, even if nothing is left to write
                 return
             if waits and self._flush_due:
                 return
