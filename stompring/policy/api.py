@@ -326,7 +326,7 @@ class AddressPolicy:
         """
 
     def refused(self, offer: Offer, reason: str) -> None:
-        """Called when a message accepted by this policy does not enter: undo what `admit` has recorded.
+        """Called when a message accepted by this policy enters no address: undo what `admit` has recorded.
 
         Reasons are: a later policy refused or dropped it, the address or the disk was full (FAIL, DROP), it was a
         duplicate, its transaction was aborted or could not be committed, or its connection closed while it waited.

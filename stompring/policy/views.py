@@ -16,7 +16,9 @@ from stompring.broker.reference import PENDING, Reference
 
 
 class MessageView:
-    """One message in one queue. A policy that stores the object keeps the message in memory: check `waiting`."""
+    """One message in one queue. An object that a policy stores keeps its message in memory: drop the object
+    when `waiting` becomes False.
+    """
 
     __slots__ = ("_ref",)
 
