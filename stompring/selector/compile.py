@@ -456,7 +456,7 @@ class _Emitter:
         return word
 
 
-LENGTH_LIMIT = 8 * 1024  # characters of a selector: enough for some thousand terms
+LENGTH_LIMIT = 8 * 1024  # maximum characters of a selector: enough for some thousand terms
 CACHE_SIZE = 1024  # number of cached selectors with at most ``LONG`` characters
 LONG = 512  # characters of a selector, each of which takes up to 150 bytes of memory after compilation
 LONG_CACHE_SIZE = 64  # number of cached selectors with more than ``LONG`` characters

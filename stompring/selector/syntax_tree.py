@@ -186,8 +186,9 @@ _KINDS: dict[type[Node], Kind] = {
     Positive: Kind.NUMBER,
 }
 
-NESTING_LIMIT = 100  # levels: far below the recursion limits of the compilers
-SIZE_LIMIT = 2000  # nodes: some 600 comparisons; there is a limit because compiling blocks the broker
+NESTING_LIMIT = 100  # maximum levels of nodes: far below the recursion limits of the compilers
+# maximum nodes, some 600 comparisons; there is a limit because compiling blocks the broker
+SIZE_LIMIT = 2000
 XPATH_SIZE = 20  # number of nodes that an XPATH counts as
 
 
