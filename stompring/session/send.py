@@ -103,7 +103,7 @@ def _reply_to(session: Session, destination: bytes | None) -> ReplyTo | None:
 #: The header with the id for duplicate detection. Receivers get this header, too.
 DUPLICATE_ID = b"_AMQ_DUPL_ID"
 
-#: The address on which a client needs `manage` to set the broker's own headers on an imported message.
+#: The address on which a client needs the permission `manage` to set the broker's own headers on an imported message.
 MANAGEMENT = "activemq.management"
 
 #: Headers that schedule the delivery of a SEND (Artemis, ActiveMQ Classic).
@@ -660,11 +660,11 @@ class SendEvaluation:
     # ---- the outcome
 
     def entered(self) -> None:
-        """Notify the policies that have accepted the message that it has entered."""
+        """Notify the policies that have accepted the message: it has entered an address."""
         self._end(None)
 
     def refused(self, reason: str) -> None:
-        """Notify the policies that have accepted the message that it does not enter. Later calls have no effect."""
+        """Notify the policies that have accepted the message: it enters no address. Later calls have no effect."""
         self._end(reason)
 
     def _end(self, reason: str | None) -> None:

@@ -188,7 +188,7 @@ class Session:
     def receipt(self, head: Head, durable: bool = False, transactional: bool = False) -> None:
         """Answer a ``receipt`` header, if there is one. If ``durable``, wait until the changes so far are on disk.
 
-        ``transactional`` marks the end of a transaction.
+        ``transactional``: whether the frame is a COMMIT, so that ``journal-sync-transactional`` applies.
         """
         receipt = head.receipt
         if receipt is None:

@@ -119,8 +119,8 @@ class Subscription(Consumer):
         return b"%bmessage-id:%b" % (lead, queue.id_prefix)
 
     def additional_header(self, name: bytes, value: bytes) -> AbstractContextManager[None]:
-        """Return a context manager: messages that are delivered in its body have one more header. It precedes, and
-        thus overrides, a header of that name in the message.
+        """Return a context manager: messages that are delivered in its body have one more header. This header
+        precedes, and thus overrides, a header of that name in the message.
         """
         return self._with_header(name, value)
 

@@ -140,8 +140,8 @@ def on_ACK(session: Session, head: Head, body: bytes) -> None:
 
 
 def on_NACK(session: Session, head: Head, body: bytes) -> None:
-    """Requeue the rejected messages. They are delivered again after the redelivery-delay, other consumers first, and
-    become dead letters after max-delivery-attempts.
+    """Requeue the rejected messages. They are delivered again after the redelivery-delay, if possible to other
+    consumers, and become dead letters after max-delivery-attempts.
     """
     headers = head.headers
     subscription, key = _owner(session, head)
