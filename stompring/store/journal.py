@@ -238,13 +238,13 @@ class Compaction:
 #: not stored.
 LEASE = 1000
 
-#: Events encoded in one time slice: some milliseconds of work.
+#: Maximum number of events encoded in one time slice: some milliseconds of work.
 MAX_ENCODED_AT_ONCE = 2000
 
 #: Maximum bytes of small transactions that are merged into one TRANSACTION record.
 MAX_JOINED_BYTES = 64 * 1024
 
-#: Events encoded between two checks of `MAX_ENCODED_AT_ONCE`.
+#: Number of events encoded between two checks of `MAX_ENCODED_AT_ONCE`.
 ENCODED_AT_ONCE = 64
 
 #: Number of retained messages that take as long to encode as one event.

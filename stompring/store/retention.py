@@ -45,7 +45,7 @@ from .writer import AppendOnlyFile, Writer
 #: Number of queues sampled in one time slice of the reactor: about a millisecond.
 QUEUES_AT_ONCE = 500
 
-#: Bytes, and milliseconds, at which a file of samples ends. Readers read a whole file into memory.
+#: Size in bytes, and age in milliseconds, at which a new file of samples begins. Readers read a whole file into memory.
 MAX_FILE_BYTES, MAX_FILE_AGE = 10 * 1024 * 1024, 3_600_000
 
 
