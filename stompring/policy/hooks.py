@@ -47,7 +47,8 @@ from .views import AddressView, MessageView, QueueView, view_of
 
 log = logging.getLogger(__name__)
 
-#: Number of different exceptions remembered as logged. Beyond it the broker forgets all of them, and logs them again.
+#: Maximum number of different exceptions that the broker remembers as logged. Above it, the broker forgets all of them,
+#: and logs the next ones again.
 MAX_LOGGED_ERRORS = 1000
 
 #: Maximum number of characters of an exception's text for management.
