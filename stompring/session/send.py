@@ -162,7 +162,7 @@ HEADER_USE = HeaderUse(
 #: Headers that the broker reads. SENDs with equal values of all of them share one plan.
 KEY = tuple(sorted(HEADER_USE.read - HEADER_USE.special - {b"content-length", DUPLICATE_ID}))
 
-#: Maximum size of a session's caches of routes and of shared plans; a cache that is full is emptied.
+#: Maximum number of entries in a session's cache of routes, and in that of shared plans; a full cache is emptied.
 ROUTES = 1000
 
 

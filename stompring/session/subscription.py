@@ -95,7 +95,7 @@ class Subscription(Consumer):
         self.detached = False  # whether the subscription has left its queue
         self.consumer_name = ""  # name of the consumer in the records of a store that retains messages
         self.connection_id = ""  # value of the ``session`` header in CONNECTED
-        self.created = 0  # epoch ms
+        self.created = 0  # when the subscription began (epoch ms)
         # samples of the counters, None while the subscription is not sampled
         self.history: History | None = None
         self.rejected = 0  # number of messages that a NACK settled
