@@ -278,7 +278,7 @@ def _file_system(path: Path, mounts: str) -> tuple[str, str]:
     return kind, str(where)
 
 
-#: Files in the retention directory: the progress of lakes, and the lock file for its replacement.
+#: Files in the retention directory: the file with the progress of lakes, and the file to lock before it is replaced.
 INGESTED, INGESTED_LOCK = "ingested.json", "ingested.lock"
 
 INGESTED_VERSION = 1

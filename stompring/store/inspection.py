@@ -367,7 +367,7 @@ class PageContents:
     address: int = 0  # number of the address; 0: unknown
     count: int = 0  # number of messages written to the page
     live: int = 0  # number of durable messages that durable queues have not settled
-    lost: int = 0  # number of other unsettled messages: not durable, or only in non-durable queues
+    lost: int = 0  # number of unsettled messages that a restart drops: not durable, or in no durable queue
     sealed: bool = False  # whether the file has a footer
     _gone: dict[int, bytearray] = field(default_factory=dict)  # by queue: for each position 1 if settled
 

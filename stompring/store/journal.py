@@ -130,7 +130,7 @@ class JournalSegment:
     number: int
     path: Path
     stream: AppendOnlyFile | None = None  # None for a complete segment of an earlier run
-    size: int = 0  # bytes
+    size: int = 0  # bytes of the file
     #: live messages by number; a `LiveRecord` or a `ReferenceRun` is its own key
     live: dict[int | LiveRecord | ReferenceRun, LiveMessage | LiveRecord] = field(default_factory=dict)
     damaged: bool = False  # whether the file is damaged: `remove` then sets it aside
@@ -250,7 +250,7 @@ ENCODED_AT_ONCE = 64
 #: Number of retained messages that take as long to encode as one event.
 RETAINED_AT_ONCE = 10
 
-#: Milliseconds until a sync of records that only retention needs.
+#: Milliseconds from the append of records that only retention needs to their sync.
 RETAINED_SYNC_INTERVAL = 1000
 
 #: Number of message numbers reserved ahead of use: more than a broker uses in a few minutes.

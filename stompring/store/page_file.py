@@ -35,7 +35,7 @@ from .record import (
 from .segment import HEADER, Footer, SegmentScan, record_end
 from .writer import Writer
 
-#: The file in a directory of pages with the name of its address.
+#: The file that has the name of the address, in the directory of its pages.
 ADDRESS_FILE = "address.txt"
 
 #: The suffix of a damaged page file that was set aside.

@@ -65,7 +65,7 @@ from .segment import FORMAT, JOURNAL, NO_IDENTITY, Fault, Header, SegmentScan
 #: transaction; bytes of the head; bytes of the body; all from the number of queues to the first queue.
 _FRONT = Struct("<8sQ8x24sII12s")
 _unpack = _FRONT.unpack_from
-#: Number of queues, bytes of traits, and the first queue.
+#: Fields of a message record: number of queues, bytes of the traits part, and the first queue.
 _ROUTED = Struct("<III")
 _ZEROS = bytes(24)
 _PART_AT = MESSAGE.size + 4
@@ -326,7 +326,7 @@ class Replay:
         self.next_page = 0  # greater than every page number in the records
         # whether the journal has a record of every page file, except perhaps the newest
         self.lists_pages = False
-        self.oldest_segment = 0  # number of the oldest segment that is needed; 0: unknown
+        self.oldest_segment = 0  # number of the oldest segment that recovery needs; 0: unknown
         self.segments: list[ReadSegment] = []
         self.messages = MessageIndex()
         self._greatest = 0  # highest message number in the segments of `messages`

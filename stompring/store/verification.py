@@ -64,9 +64,10 @@ class PagesSummary:
     address: str
     pages: int
     bytes: int
-    messages: int = 0  # number of messages in the files
+    messages: int = 0  # number of messages in the page files
     live_messages: int = 0
-    volatile_messages: int = 0  # number that the next start drops: not durable, or in no durable queue
+    # number of messages that the next start drops: not durable, or in no durable queue
+    volatile_messages: int = 0
 
 
 @dataclass(slots=True)

@@ -42,7 +42,7 @@ PREFILL_BLOCK = 4096
 #: Maximum bytes of a batch that the reactor's thread writes.
 MAX_REACTOR_BATCH = 64 * 1024
 
-#: Mean seconds of a sync above which the reactor's thread does not wait for syncs.
+#: Mean seconds of a sync above which only the disk thread writes and syncs.
 FAST_SYNC = 0.000_25
 
 #: Approximate number of syncs in the mean that is compared with `FAST_SYNC`.
