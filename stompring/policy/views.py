@@ -119,7 +119,7 @@ class MessageView:
         return publish.send_copy(self._ref.message, self._ref.queue.name, address, keep_expiry)
 
     def dead_letter(self, *, reason: str = POLICY) -> bool:
-        """Send a copy to the dead-letter-address of its queue's address, as `copy_to` does.
+        """Send a copy to the dead-letter-address of the address of the message's queue, as `copy_to` does.
 
         The copy has the ``reason`` in its header ``_AMQ_ORIG_REASON``.
         """
