@@ -177,7 +177,9 @@ class _Emitter:
     # -- conditions
 
     def test(self, node: Node, sense: bool, known: Known) -> Tested:
-        """Return code that is true if the condition is ``sense`` (True or False), and false if it is not or unknown."""
+        """Return code that is true if the condition is ``sense`` (True or False). It is false if the condition has the
+        other value, or is unknown.
+        """
         match node:
             case And() | Or():
                 return self._chain(node.parts, isinstance(node, And) is sense, sense, known)

@@ -45,7 +45,7 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class Node:
-    """A node. ``column`` of its first character. ``depth``: levels, 1 for a leaf. ``size``: number of nodes in it."""
+    """A node. ``column``: where it begins. ``depth``: number of levels, 1 for a leaf. ``size``: number of nodes."""
 
     column: int
     depth: int = field(default=1, kw_only=True)
