@@ -59,7 +59,9 @@ class Anonymous:
 
 @dataclass(frozen=True, slots=True)
 class ManagementRequest:
-    """A management request. ``done`` is called when the request is complete, with whether it changed anything."""
+    """A management request. ``done`` is called when the request is complete. Its argument is whether the request has
+    changed anything.
+    """
 
     headers: Mapping[bytes, bytes]
     body: bytes

@@ -301,7 +301,9 @@ class Session:
         self._untie()
 
     def peer_gone(self) -> None:
-        """The client has closed its side while it was not read. End its subscriptions, but process its frames."""
+        """The client has closed its side of the connection while reading was paused. End its subscriptions, but process
+        its frames.
+        """
         if not self.closed and self.subscriptions:
             log.info(
                 "connection %s (%s): closed by the client while blocked",
@@ -438,7 +440,7 @@ class Session:
             refs += returned.pop(queue, [])
             for subscription in subscriptions:
                 # the first call requeues all messages before other consumers get pending ones: this keeps the order
-                if not subscription.detached:  # False if the queue was deleted meanwhile
+                if not subscription.detached:  # detached: the queue was deleted meanwhile
                     if not self.broker.stopping:
                         self.notify_consumer("CONSUMER_CLOSED", subscription, "ended with its connection")
                     subscription.detach(refs, failed=True)
