@@ -166,8 +166,8 @@ class Compaction:
     """The compaction of one journal."""
 
     def __init__(self, journal: Journal, clock: Clock, min_files: int, percentage: int) -> None:
-        self.segments = 0  # number of segments emptied since the start
-        self.rewritten = 0  # bytes written again since the start
+        self.segments = 0  # number of segments emptied since the broker started
+        self.rewritten = 0  # bytes written again since the broker started
         self.clock = clock
         self._journal = journal
         self._min_files = min_files
@@ -533,7 +533,7 @@ class Journal:
         self.update(RENEW_NUMBERS)
 
     def update(self, event: object) -> None:
-        """Queue an event, such as a changed `LiveRecord`. The end of the reactor turn encodes the events in order."""
+        """Queue an event, such as a changed `LiveRecord`. `gather` encodes the events in order."""
         self._schedule_gather()
         self._pending.append(event)
 

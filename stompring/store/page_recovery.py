@@ -445,7 +445,9 @@ class PageRecovery:
             self._complete(page, scan)
 
     def _cut(self, page: Page, scan: PageScan) -> None:
-        """Drop the first gap without later durable messages, and all after it: a crash left it in unsynced bytes."""
+        """Drop the first gap without later durable messages, and everything after the gap. A crash left the gap in
+        bytes that were not synced.
+        """
         if not scan.gaps:
             return
         contents = scan.contents

@@ -44,7 +44,9 @@ SEARCH_BYTES = 256 * 1024
 
 
 def _has_records(data: bytes, at: int) -> bool:
-    """Return whether a whole record begins after the fault at ``at``. If so, it is damage, not an incomplete write."""
+    """Return whether a whole record begins after the fault at ``at``. If so, the fault is damage, not an incomplete
+    write.
+    """
     for start in range(at + 1, min(len(data) - 8, at + SEARCH_BYTES)):
         length = int.from_bytes(data[start : start + 4], "little")
         if (

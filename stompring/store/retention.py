@@ -326,7 +326,7 @@ class RetainedFile(NamedTuple):
 
 class Retention:
     """The retained files. ``files``, ``bytes``: number and total size of the retained files. ``deleted``: number of
-    files deleted since the start.
+    files deleted since the broker started.
     """
 
     def __init__(
