@@ -1,7 +1,5 @@
 """A whole broker service in memory: its HTTP and STOMP listeners, a clock turned by hand, no socket."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -11,7 +9,6 @@ from datetime import UTC, datetime
 from http.client import HTTPResponse
 from io import BytesIO
 from types import SimpleNamespace
-from typing import Any
 from urllib.parse import quote
 
 from twisted.internet.address import IPv4Address
@@ -184,11 +181,11 @@ class AdminServer:
             self.service.listening.append((name, "127.0.0.1", port))
         self._stomp.requests = self.service.management
         self.directory = self.broker.directory
-        self.headers: dict[str, str | None] = {}  # of every request
+        self.headers = {}  # of every request
 
     def set_store_figures(self):
         """As with persistence, as far as numbers go."""
-        figures: Any = self.figures
+        figures = self.figures
         service = self.service
         service.store = service.paging = service.dispatch = service.disk_monitor = figures
 
@@ -197,7 +194,7 @@ class AdminServer:
         certificate = SimpleNamespace(
             file="b.pem", subject="CN=broker", not_after=datetime.fromtimestamp(BEGIN, UTC)
         )
-        listeners: Any = SimpleNamespace(
+        listeners = SimpleNamespace(
             tls_failures={"stomp": 29},
             proxy_failures={"stomp": 30},
             identities=lambda: [("stomp", certificate)],
@@ -227,7 +224,7 @@ class AdminServer:
     def begin(self, method, path, body=None, *, raw=None, headers=None):
         """A connection with a request that has come whole; see `ask`."""
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
-        sent: dict[str, str | None] = {"Host": "localhost", "Connection": "close"}
+        sent = {"Host": "localhost", "Connection": "close"}
         if body is not None:
             sent["Content-Type"] = "application/json"
         if content:
@@ -291,7 +288,7 @@ class AdminServer:
         reply = self.ask(method, path, body, **more)
         assert reply.status == status, (reply.status, reply.body)
         assert reply.headers["content-type"] == "application/problem+json"
-        problem: dict[str, Any] = reply.json
+        problem = reply.json
         assert problem["status"] == status
         assert problem["instance"] == path
         return problem

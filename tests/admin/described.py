@@ -15,7 +15,7 @@ from stompring.admin.api import JSON, PROBLEM
 
 from ..docs.http_reference import DOCUMENT, resolved
 
-REGISTRY: Registry[Any] = Registry().with_resource(
+REGISTRY = Registry().with_resource(
     "urn:doc", Resource.from_contents(DOCUMENT, default_specification=DRAFT202012)
 )
 PATHS = {path: re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))) for path in DOCUMENT["paths"]}

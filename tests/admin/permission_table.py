@@ -4,11 +4,8 @@
 `test_permissions` complete it; a test there fails for a command, a route or an operation that is in none of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from stompring.admin.api import MANAGEMENT
 from stompring.security.access import Permissions
@@ -69,7 +66,7 @@ class Scene:
         assert self.server.service.security is not None
         self.authority = self.server.service.security.authority
         self.owner = self.server.stomp(login="root", passcode="x")
-        self.names: dict[str, str] = {}
+        self.names = {}
         self.restore()
 
     def restore(self):
@@ -297,7 +294,7 @@ HTTP = (
 )
 
 #: Routes about the broker as a whole, with the permission that they need on the management-address.
-OF_THE_BROKER: dict[tuple[str, str], PermissionType] = {
+OF_THE_BROKER = {
     **{
         ("GET", f"/api/v1/{name}"): P.VIEW
         for name in (
@@ -462,4 +459,4 @@ EDITED = {
 }
 
 #: Names to send, by the letters of `Operation.parameters` in the broker.
-VALUES: dict[str, Any] = {"n": "free", "s": None, "i": 1, "b": False, "o": None}
+VALUES = {"n": "free", "s": None, "i": 1, "b": False, "o": None}

@@ -1,7 +1,5 @@
 """A broker on a clock that tests turn by hand, and consumers that only keep what they are given."""
 
-from __future__ import annotations
-
 from itertools import count
 
 from twisted.internet.task import Clock
@@ -11,7 +9,6 @@ from stompring.broker.broker import Broker
 from stompring.broker.message import Message, Traits
 from stompring.broker.ports import Entries
 from stompring.broker.queue import Consumer
-from stompring.broker.reference import Reference
 from stompring.policy.hooks import Policies
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, QueueConfiguration, RoutingType
 
@@ -63,7 +60,7 @@ class BrokerFixture:
     def message(self, address="q", body=b"", **traits):
         now = self.now
         expires = traits.pop("expires", 0)
-        headers: dict[str, str] = traits.pop("headers", {})
+        headers = traits.pop("headers", {})
         block = "".join(f"{name}:{value}\n" for name, value in headers.items()).encode()
         number = self.broker.next_message_number()
         made = Traits(block, traits.pop("destination", address.encode()), **traits)
@@ -112,11 +109,11 @@ class Taker(Consumer):
         super().__init__(matches, key if key is not None else matches)
         self.credit = credit
         self.auto = self.settles_on_delivery = auto
-        self.unsettled: list[Reference] = []
-        self.got: list[Message] = []
-        self.deliveries: list[int] = []  # of each of `got`, how often it had gone out by then
+        self.unsettled = []
+        self.got = []
+        self.deliveries = []  # of each of `got`, how often it had gone out by then
         self.log = log if log is not None else []
-        self.cancel_reason: str | None = None
+        self.cancel_reason = None
         self.willing = credit is None or credit > 0
 
     def deliver_message(self, message):

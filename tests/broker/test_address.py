@@ -1,7 +1,5 @@
 """Where messages go: round robin, fan-out, mixed addresses, filters, wildcards; and full addresses."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.settings.model import FullPolicy
@@ -79,7 +77,7 @@ def test_the_whole_broker_may_be_full():
     assert "global-max-size 1" in queue.address.describe_full()
 
 
-CHOICES: list[tuple[str, list[tuple[object, str | None]]]] = [
+CHOICES = [
     ("nobody", []),
     ("one", [(ANYCAST, None)]),
     ("one with a filter", [(ANYCAST, "colour = 'red'")]),

@@ -1,9 +1,6 @@
 """What stands in a message's way: memory, pages, the disk, the store; and what is said about it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 import pytest
 
@@ -28,13 +25,13 @@ def place(pages=None, held=0, store=True, **settings):
     """A broker (with a store, as far as is asked here) and its address q, which holds some messages."""
     world = BrokerFixture({"q": settings}, persistence_enabled=store)
     if store:
-        world.broker.paging = cast(Any, object())
+        world.broker.paging = object()
     address = world.address("q")
     for room in (address.memory_limit, address.memory):
         room.bytes, room.messages = held * 100, held
         room.review()
     if pages is not None:
-        address.pages = cast(Any, pages)
+        address.pages = pages
         address.update_slow_path()
     return world, address
 
@@ -46,7 +43,7 @@ MESSAGES, BYTES = {"page_limit_messages": 5}, {"page_limit_bytes": 900}
 LARGE = {"pages": Pages(10**9, 10**9)}
 
 #: What it is about, the place, whether the message is durable, whether the disk is full; policy and room.
-CASES: list[tuple[str, dict[str, Any], bool, bool, tuple[FullPolicy, str] | None]] = [
+CASES = [
     ("room for all", {}, True, False, None),
     ("memory full: BLOCK", HELD | {"address_full_policy": BLOCK}, False, False, (BLOCK, "address")),
     ("memory full: DROP", HELD | {"address_full_policy": DROP}, False, False, (DROP, "address")),

@@ -1,7 +1,5 @@
 """Jobs in slices: how much is done in a turn of the reactor, in which order, and what happens in between."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from itertools import count
@@ -21,7 +19,7 @@ class Desk:
         self.reactor = TwistedClock()
         self.looks = count()
         self.background = Background(Clock(self.reactor), lambda: next(self.looks) * look)
-        self.did: list[str] = []
+        self.did = []
 
     def job(self, name, steps):
         for _ in range(steps):

@@ -1,10 +1,7 @@
 """Bridges without I/O: what is sent, when it is acknowledged, what happens after faults of the remote broker."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -29,7 +26,7 @@ class Remote:
     def __init__(self, worker, connector):
         self.worker = worker
         self.connector = connector
-        self.frames: list[tuple[dict[str, str], bytes]] = []
+        self.frames = []
         self.closed = False
 
     def write(self, data):
@@ -66,8 +63,8 @@ class Fixture(BrokerFixture):
     def __init__(self, settings=None, **more):
         super().__init__(settings)
         self.q = self.queue("q")
-        self.remotes: list[Remote] = []
-        values: dict[str, Any] = {"name": "b", "connectors": (ONE,), "queue_name": "q"}
+        self.remotes = []
+        values = {"name": "b", "connectors": (ONE,), "queue_name": "q"}
         self.configuration = BridgeConfiguration(**(values | more))
         self.bridges = Bridges(self.broker, b"id", self.connect)
         self.bridges.apply([self.configuration])
@@ -268,8 +265,8 @@ def test_reconnect_attempts(attempts):
 
 def rejecting(world, poison, name_it, rounds):
     """Play a remote broker that rejects one body: what it has accepted, and when connections began."""
-    accepted: list[bytes] = []
-    begun: list[int] = []
+    accepted = []
+    begun = []
     for _ in range(rounds):
         if world.bridge.state is not BridgeState.CONNECTING:
             world.pass_time(250)
@@ -374,7 +371,7 @@ def test_stop_waits_no_longer_than_the_timeout():
     world = Fixture(pending_ack_timeout=5000)
     world.remote.accept()
     world.send_all(b"a")
-    done: list[bool] = []
+    done = []
     world.bridge.stop(lambda: done.append(True))
     world.pass_time(5000)
     assert done and world.remote.closed and world.q.count == 1

@@ -1,7 +1,5 @@
 """The dispatcher: consumers in turn, selectors, exclusive queues, message groups."""
 
-from typing import Any, cast
-
 from stompring.broker.queue import (
     AWAITING_CONSUMERS,
     CLOSED,
@@ -169,7 +167,7 @@ class Cast:
 
     def ref(self, group, ends=False):
         message = self.world.message("a", group=group, group_sequence=-1 if ends else 0)
-        return Reference(message, cast(Any, None), PENDING)
+        return Reference(message, None, PENDING)
 
     def own(self, taker, *groups):
         for group in groups:

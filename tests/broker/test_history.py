@@ -1,7 +1,5 @@
 """Points of counters in three resolutions: what is recorded is what is read, in bounded memory."""
 
-from __future__ import annotations
-
 import pytest
 
 from ..admin.admin_server import AdminServer
@@ -81,7 +79,7 @@ def test_idle_seconds_are_0_and_keep_the_gauge_before_and_after_they_are_recorde
     recorder.idle(2)
     recorder.second(4, 7)
     recorder.idle(3)
-    expected: list[list[float | None]] = [[0.0, 0.0, 4.0, 0.0, 0.0, 0.0], [0, 0, 7, 7, 7, 7]]
+    expected = [[0.0, 0.0, 4.0, 0.0, 0.0, 0.0], [0, 0, 7, 7, 7, 7]]
     assert recorder.read() == expected
     recorder.second(1, 8)
     assert recorder.read() == [[*expected[0], 1.0], [*expected[1], 8]]

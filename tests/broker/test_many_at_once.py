@@ -1,7 +1,5 @@
 """What concerns many messages at one moment happens in slices: what others see meanwhile, and what comes of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.broker.queue import SCANNED_AT_ONCE
@@ -156,7 +154,7 @@ def test_a_deleted_queue_is_gone_at_once_and_its_messages_by_and_by():
     again = world.queue()
     world.send(body=b"new")
     assert bodies(again) == [b"new"]
-    done: list[int] = []
+    done = []
     world.broker.background.after(queue, lambda: done.append(world.broker.memory.messages))
     turns = 0
     while not done:

@@ -1,7 +1,5 @@
 """Room: limits, and the producers that wait for it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest
@@ -46,7 +44,7 @@ def test_a_limit_is_reached_not_passed(max_bytes, max_messages, messages, full):
 def test_those_who_wait_are_called_one_at_a_time_in_order():
     limit = MemoryLimit(max_messages=2)
     fill(limit, 2)
-    called: list[str] = []
+    called = []
     for name in "abc":
         limit.waiting.append(lambda name=name: called.append(name))
     fill(limit, -1)
@@ -67,7 +65,7 @@ def test_those_who_wait_are_called_one_at_a_time_in_order():
 def test_raising_the_limit_makes_room():
     limit = MemoryLimit(max_messages=1)
     fill(limit, 1)
-    called: list[int] = []
+    called = []
     limit.waiting.append(lambda: called.append(1))
     limit.set_limits(-1, 5)
     assert called == [1] and not limit.full
@@ -85,7 +83,7 @@ def test_percent_is_of_the_nearer_limit():
 
 def test_a_fault_shuts_it_whatever_the_counts():
     limit = MemoryLimit()
-    called: list[int] = []
+    called = []
     limit.set_fault("the roof leaks")
     assert limit.full and limit.slow_path and limit.fault == "the roof leaks"
     limit.waiting.append(lambda: called.append(1))

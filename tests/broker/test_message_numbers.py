@@ -1,7 +1,5 @@
 """Numbers of messages: no run gives one that an earlier run has given, whenever the leases come to disk."""
 
-from __future__ import annotations
-
 import logging
 
 from hypothesis import given
@@ -21,7 +19,7 @@ class Desk:
     def __init__(self, written=1):
         self.written = written
         self.now = NOW
-        self.requests: list[int] = []
+        self.requests = []
 
     def start(self):
         self.requests.clear()
@@ -85,7 +83,7 @@ def test_without_a_lease_they_go_on_from_the_clock(caplog):
 def test_no_number_is_given_twice(runs):
     """Runs that end at any time; of each the leases come to disk or do not."""
     desk = Desk()
-    seen: list[range] = []
+    seen = []
     for steps, writes, seconds in runs:
         desk.now += 1000 * seconds + 1000
         numbers = desk.start()

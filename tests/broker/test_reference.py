@@ -1,9 +1,5 @@
 """The lazy lists of a queue."""
 
-from __future__ import annotations
-
-from typing import Any, cast
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +13,7 @@ ADDRESS = BrokerFixture().address("a")
 
 def reference(sequence, priority=4):
     message = Message(sequence, ADDRESS, Traits(b"", priority=priority), b"", 0)
-    return Reference(message, cast(Any, None), PENDING)
+    return Reference(message, None, PENDING)
 
 
 def sequences(pending):
@@ -139,7 +135,7 @@ def test_runs_are_as_the_references_they_stand_for(data, lengths, moves):
             runs.append(of_runs[numbers[0]])
         else:
             runs.append_run(run_of([of_runs[number] for number in numbers]), 4)
-    out: list[int] = []  # in no list
+    out = []  # in no list
 
     def leave(found, other):
         assert (None if found is None else found.sequence) == (None if other is None else other.sequence)

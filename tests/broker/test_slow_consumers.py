@@ -1,7 +1,5 @@
 """Consumers below the slow-consumer-threshold."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -18,7 +16,7 @@ class Client(Taker):
 
     def __init__(self, **more):
         super().__init__(**more)
-        self.ends: list[str] = []
+        self.ends = []
 
     def cancelled(self, reason):
         """As a session does it."""

@@ -5,8 +5,6 @@
 distribution.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time
@@ -141,7 +139,7 @@ def _browse(artemis, queue):
 
 def _topic(artemis):
     """Two durable subscriptions, of which one has a selector and one has acknowledged the first message."""
-    subscriptions: list[tuple[str, dict[str, str]]] = [
+    subscriptions = [
         ("all", {}),
         ("red", {"selector": "colour = 'red'"}),
         ("others", {"no-local": "true", "selector": "colour = 'red'"}),

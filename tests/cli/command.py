@@ -1,7 +1,5 @@
 """The command ``stompring`` with an environment of its own: in this process, in another, and on a terminal."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select
@@ -10,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
 
@@ -26,8 +23,6 @@ from ..waiting import LONGEST
 FOREIGN = ("STOMPRING_", "XDG_", "NO_COLOR", "COLUMNS", "LINES")
 
 COMMAND = [sys.executable, "-m", "stompring"]
-
-Arguments = Sequence[str | Path]
 
 
 def environment(home=None, **more):

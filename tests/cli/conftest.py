@@ -1,7 +1,5 @@
 """A data directory that a real broker has filled, for the tests of the commands that look at one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The command ``stompring``: in this process, in a process with pipes, and on a terminal."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -87,7 +85,7 @@ class Cli:
 
     def run(self, *line, typed="", status=0, **environment):
         """Run a command in this process, not on a terminal. Its exit status must be ``status``, unless that is None."""
-        foreign: dict[str, str | None] = {name: None for name in os.environ if name.startswith(FOREIGN)}
+        foreign = {name: None for name in os.environ if name.startswith(FOREIGN)}
         runner = CliRunner(env={**foreign, **self._settings(**environment)})
         ran = runner.invoke(main, words(line), input=typed, prog_name="stompring")
         if ran.exception is not None and not isinstance(ran.exception, SystemExit):
@@ -143,7 +141,7 @@ class Terminal:
             finally:
                 os._exit(127)
         self.output = ""
-        self.status: int | None = None
+        self.status = None
 
     def __enter__(self):
         return self

@@ -1,7 +1,5 @@
 """``check-config`` refuses what a start refuses, and nothing else: both see each configuration of a table."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess
@@ -38,7 +36,7 @@ def queues(*names, options=""):
 
 
 #: The content of <core>, and of other files in the directory of broker.xml by name.
-CONFIGURATIONS: dict[str, tuple[str, dict[str, str]]] = {
+CONFIGURATIONS = {
     "nothing wrong": (OFF + acceptors("tcp://127.0.0.1:0", "http://127.0.0.1:0") + queues("a", "b"), {}),
     "no acceptor": (OFF, {}),
     "unknown element": (f"{OFF}<nonsense/>", {}),

@@ -1,7 +1,5 @@
 """The commands on a directory in which a busy broker makes, compacts and deletes files all the time."""
 
-from __future__ import annotations
-
 import json
 import threading
 from contextlib import contextmanager
@@ -33,7 +31,7 @@ class Load(threading.Thread):
         self.begun = threading.Event()  # the broker has confirmed the first messages
         self.stopping = threading.Event()
         self.sent = 0
-        self.failure: BaseException | None = None
+        self.failure = None
 
     def run(self):
         try:
@@ -83,7 +81,7 @@ def busy(tmp_path):
 
 def test_nothing_is_found_at_any_moment(tmp_path):
     with busy(tmp_path) as data:
-        names: set[str] = set()
+        names = set()
         while len(names) < FILES:
             names.update(path.name for path in data.rglob("0*.*"))
             done = invoke(f"verify --data {data}")
@@ -94,7 +92,7 @@ def test_an_export_is_one_moment(tmp_path):
     """Of each queue it has messages that follow one another, about as many as there ever are."""
     file = tmp_path / "all.json"
     with busy(tmp_path) as data:
-        names: set[str] = set()
+        names = set()
         while len(names) < FILES:
             names.update(path.name for path in data.rglob("0*.*"))
             invoke(f"export {file} --replace --data {data}")

@@ -1,7 +1,5 @@
 """``stompring doctor``: each fault of a configuration, its files and its machine is a line that says what to do."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -41,7 +39,7 @@ def examined(config, *options, code=0):
     """Findings by check."""
     result = invoke(f"doctor --config {config} --json", *options, code=code)
     report = json.loads(result.stdout)
-    found: dict[str, list[dict[str, str]]] = {}
+    found = {}
     for each in report["findings"]:
         found.setdefault(each["check"], []).append(each)
     assert report["error"] == sum(each["level"] == "error" for each in report["findings"])

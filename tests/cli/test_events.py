@@ -19,7 +19,7 @@ class Following:
 
     def __init__(self, process):
         self.process = process
-        self._lines: queue.Queue[str] = queue.Queue()
+        self._lines = queue.Queue()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 

@@ -1,10 +1,7 @@
 """Ten tasks of an operator with the command line alone; seventeen commands in all."""
 
-from __future__ import annotations
-
 import json
 import shlex
-from collections.abc import Callable
 from contextlib import closing, contextmanager
 
 import pytest
@@ -12,7 +9,6 @@ import pytest
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
 from ..stomp_client import StompClient
-from .remote_cli import Cli
 
 DLQ = '<address name="DLQ"><anycast><queue name="DLQ"/></anycast></address>'
 SETTINGS = {"#": {"max-delivery-attempts": 1, "dead-letter-address": "DLQ"}}
@@ -47,7 +43,7 @@ def count(cli, queue):
 
 
 #: Task, commands, and whether it is done, from the broker and the outputs.
-TASKS: list[tuple[str, list[str], Callable[[Cli, list[str]], bool]]] = [
+TASKS = [
     ("is the broker healthy", ["status"], lambda cli, out: "ready" in out[0]),
     (
         "which queue is the fullest",
@@ -104,7 +100,7 @@ TASKS: list[tuple[str, list[str], Callable[[Cli, list[str]], bool]]] = [
 def test_ten_tasks_of_an_operator(cli):
     steps = {}
     for task, commands, is_done in TASKS:
-        outputs: list[str] = []
+        outputs = []
         for command in commands:
             connection = ""
             if "{connection}" in command:

@@ -1,7 +1,5 @@
 """``stompring transfer`` between real brokers, and to a target that refuses: nothing is lost, whatever stops."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -95,7 +93,7 @@ class Refusing(threading.Thread):
         self.verdict, self.version = verdict, version
         self.stall = stall  # seconds in which it reads nothing after CONNECT
         self.seen = 0
-        self.accepted: list[str] = []
+        self.accepted = []
         self._listener = socket.create_server((LOCAL, 0))
         self.url = f"stomp://{LOCAL}:{self._listener.getsockname()[1]}"
         self.start()

@@ -1,12 +1,8 @@
 """What is not settled comes back: in its old order, marked, whatever ended the first delivery."""
 
-from collections.abc import Callable
-
 import pytest
 
-from ..stomp_client import StompClient
-
-ENDS: dict[str, Callable[[StompClient], object]] = {
+ENDS = {
     "UNSUBSCRIBE": lambda client: client.ask("UNSUBSCRIBE", {"id": "s"}),
     "DISCONNECT": lambda client: client.disconnect(),
     "end of stream": lambda client: client.close(),

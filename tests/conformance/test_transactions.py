@@ -1,12 +1,8 @@
 """SEND, ACK and NACK in transactions: at COMMIT, or never."""
 
-from collections.abc import Callable
-
 import pytest
 
-from ..stomp_client import StompClient
-
-UNDONE: dict[str, Callable[[StompClient], object]] = {
+UNDONE = {
     "ABORT": lambda client: client.ask("ABORT", {"transaction": "t"}),
     "DISCONNECT": lambda client: client.disconnect(),
     "reset": lambda client: client.kill(),

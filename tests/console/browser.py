@@ -3,14 +3,12 @@
 Playwright drives the Chromium of the system; it downloads no browser of its own.
 """
 
-from __future__ import annotations
-
 import re
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Page, Request, expect, sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from ..broker_process import PATIENCE
 from ..end_to_end.page import chromium
@@ -57,10 +55,10 @@ class ConsolePage:
     def __init__(self, browser, port, opened, **options):
         self.port = port
         self.root = f"http://127.0.0.1:{port}"
-        self.faults: list[str] = []
-        self.requests: list[str] = []
-        self._allowed: list[str] = []
-        self._running: set[Request] = set()
+        self.faults = []
+        self.requests = []
+        self._allowed = []
+        self._running = set()
         self._context = browser.new_context(
             viewport=options.pop("viewport", {"width": 1280, "height": 800}),
             color_scheme=options.pop("color_scheme", "light"),
@@ -74,7 +72,7 @@ class ConsolePage:
         self._context.on("request", self._on_request)
         self._context.on("requestfinished", self._on_end)
         self._context.on("requestfailed", self._on_end)
-        self.page: Page = self._context.new_page()
+        self.page = self._context.new_page()
         self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self.faults.append(f"exception: {error}"))
         self.page.on("websocket", self._on_websocket)

@@ -1,8 +1,5 @@
 """Fixtures of the console's tests: one browser for the package, a tab for each module, and more where a test asks."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
@@ -12,12 +9,6 @@ from ..broker_process import PATIENCE
 from .browser import AXE, ConsolePage, chromium, launch, violations
 
 expect.set_options(timeout=PATIENCE * 1000)
-
-#: Opens a tab: ``open_console(port, viewport=…, color_scheme=…)``.
-OpenConsole = Callable[..., ConsolePage]
-
-#: What axe-core finds on a page as it is, one line per element.
-Axe = Callable[[ConsolePage], list[str]]
 
 
 # Of the package, not the session: Playwright keeps an event loop running in its thread meanwhile.
@@ -34,7 +25,7 @@ def browser():
 def open_console(browser):
     """Opens tabs, each without anything of the others; the test fails on any fault of theirs."""
     with ExitStack() as opened:
-        pages: list[ConsolePage] = []
+        pages = []
 
         def new(port, **options):
             pages.append(ConsolePage(browser, port, opened, **options))
@@ -51,7 +42,7 @@ class Tabs:
     def __init__(self, browser, opened):
         self._browser = browser
         self._opened = opened
-        self._tabs: dict[str, ConsolePage] = {}
+        self._tabs = {}
 
     def get(self, port, user=""):
         """The tab of the user, a new one if the broker is another."""

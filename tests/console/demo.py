@@ -1,7 +1,5 @@
 """A broker with everything that the console shows: clients, dead letters, schedules, policies, retention."""
 
-from __future__ import annotations
-
 import json
 import time
 from contextlib import ExitStack, contextmanager

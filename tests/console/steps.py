@@ -1,7 +1,5 @@
 """What a user does on a page or in a part of it, and sees there."""
 
-from __future__ import annotations
-
 from playwright.sync_api import Locator, Page, expect
 
 Part = Page | Locator

@@ -14,7 +14,7 @@ class Operator:
 
     def __init__(self, page):
         self.page = page
-        self.steps: dict[str, int] = {}
+        self.steps = {}
 
     def begin(self, task):
         """The next steps are those of this task."""

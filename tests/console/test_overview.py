@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import Request, expect
+from playwright.sync_api import expect
 
 from ..waiting import Deadline
 from .steps import button, has, heading, link, make_queue, press, reads, region, shown, visible
@@ -89,9 +89,9 @@ def test_recent_events_are_shown(console, management, name):
 
 def test_page_polls_with_one_request_at_a_time(open_console, broker):
     console = open_console(broker.http_port)
-    running: set[Request] = set()
-    together: list[int] = []
-    finished: list[str] = []
+    running = set()
+    together = []
+    finished = []
 
     def begin(request):
         if "/api/v1/" in request.url:

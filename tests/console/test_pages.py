@@ -3,7 +3,6 @@
 import pytest
 from playwright.sync_api import expect
 
-from .browser import ConsolePage
 from .demo import demo
 from .steps import gone, group, heading, note, press, reads, shown, visible
 
@@ -157,7 +156,7 @@ def test_every_page_can_be_reached_by_its_shortcut(open_console, full):
 
 
 def test_pages_ask_no_other_host_and_poll_modestly(open_console, full):
-    console: ConsolePage = open_console(full.http_port)
+    console = open_console(full.http_port)
     page = console.open("#/queues/orders/messages")
     shown(page, "All 60 messages")
     console.requests.clear()

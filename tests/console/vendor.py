@@ -5,8 +5,6 @@ package-lock.json pins the packages. Modules import each other by relative path 
 map: it would have to be inline, which the Content-Security-Policy forbids.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

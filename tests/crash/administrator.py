@@ -3,8 +3,6 @@
 What it was answered holds from that moment on, whatever else is or is not under way.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from http.client import HTTPException
@@ -16,10 +14,9 @@ from .topology import CLIENT_ID
 
 #: The attributes of a queue that are compared; a queue that is not there has none.
 ATTRIBUTES = ("ringSize", "maxConsumers", "filter", "paused", "durable")
-Attributes = tuple[object, ...] | None
 
 #: Those of a durable subscription.
-PLAIN: Attributes = (-1, -1, None, False, True)
+PLAIN = (-1, -1, None, False, True)
 
 #: The same of an address.
 ADDRESS_ATTRIBUTES = ("routingTypes", "paused")
@@ -37,9 +34,9 @@ class Bindings:
     def __init__(self, kind="queue", compared=ATTRIBUTES):
         self.kind = kind
         self.compared = compared
-        self.allowed: dict[str, set[Attributes]] = {}
+        self.allowed = {}
         #: Not durable, and to be deleted at once. Where the client ended in between, they last as long as the broker.
-        self.passing: set[str] = set()
+        self.passing = set()
 
     def asked(self, name, attributes):
         """A change was asked for."""
@@ -123,7 +120,7 @@ class Administrator:
 
     async def _request(self, wire, resource, operation, *parameters):
         """Ask by a message, whose receipt is as good as an answer over HTTP."""
-        headers: dict[str, object] = {
+        headers = {
             "destination": "activemq.management",
             "_AMQ_ResourceName": resource,
             "_AMQ_OperationName": operation,
@@ -250,7 +247,7 @@ class Administrator:
         name = f"s{self.world.random.randint(0, 3)}"
         queue = f"{CLIENT_ID}.{name}"
         client = await self.world.open(CLIENT_ID)
-        headers: dict[str, object] = {"destination": f"/topic/{TOPIC}", "id": "s"}
+        headers = {"destination": f"/topic/{TOPIC}", "id": "s"}
         headers["durable-subscription-name"] = name
         self.bindings.asked(queue, PLAIN)
         await within(client.ask("SUBSCRIBE", headers))

@@ -1,13 +1,11 @@
 """A restarted broker beside the ledger: what is missing, what came back, what is half there, what is out of order."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..waiting import Deadline
-from .ledger import Copy, Fault, State, now
+from .ledger import Fault, State, now
 from .topology import EXPIRED, GRAVES
 
 #: Milliseconds that a broker may take to notice that a message has expired or fallen due, or that a client has gone.
@@ -101,8 +99,8 @@ class Audit:
         self.groups = {group.queue: group for group in groups}
         self.found = found
         self.now = now()
-        self.faults: list[Fault] = []
-        self.present: dict[Copy, Seen] = {}
+        self.faults = []
+        self.present = {}
         self._look()
         for copy in ledger.everything():
             self._judge(copy)
@@ -223,7 +221,7 @@ class Audit:
             self._fault("counters", detail)
 
     def _order(self, name):
-        last: dict[tuple[str, int], Copy] = {}
+        last = {}
         lowest = 9
         for seen in self.found.contents[name]:
             copy = self.ledger.find(seen.queue, seen.text)
@@ -262,8 +260,8 @@ class Audit:
 
     def _last_values(self, group):
         """One waits of each key. Without consumers that is the newest, or a newer one than is promised."""
-        there: dict[str, Copy] = {}
-        promised: dict[str, Copy] = {}
+        there = {}
+        promised = {}
         for copy in self.ledger.in_queue(group.queue):
             seen = self.present.get(copy)
             if copy.entry.state is State.DONE:

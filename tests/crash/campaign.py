@@ -1,7 +1,5 @@
 """Loads, kills, audits: one data directory that has many lives."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import shutil

@@ -1,12 +1,9 @@
 """A STOMP 1.2 connection on asyncio that may be cut off at any moment, and tells what it was promised before."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 
 #: Seconds that anything may take which a living broker answers at once.
@@ -60,16 +57,16 @@ class Connection(asyncio.Protocol):
 
     def __init__(self):
         self.lost = False
-        self.refused: Refused | None = None
+        self.refused = None
         self.may_refuse = False  # an ERROR is as good as a lost connection
-        self.receivers: dict[str, Callable[[Frame], None]] = {}
-        self.on_lost: list[Callable[[], None]] = []
+        self.receivers = {}
+        self.on_lost = []
         self._buffer = bytearray()
-        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._waiting = {}
         self._next_receipt = 1
-        self._connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._connected = asyncio.get_running_loop().create_future()
         self._flowing = asyncio.Event()
-        self._transport: asyncio.Transport | None = None
+        self._transport = None
 
     @classmethod
     async def open(cls, port, client_id=None, address="127.0.0.1", **more):
@@ -78,7 +75,7 @@ class Connection(asyncio.Protocol):
             _, wire = await asyncio.get_running_loop().create_connection(cls, address, port)
         except OSError as fault:
             raise ConnectionBroken(str(fault)) from None
-        headers: dict[str, object] = {"accept-version": "1.2", "host": "localhost", **more}
+        headers = {"accept-version": "1.2", "host": "localhost", **more}
         if client_id is not None:
             headers["client-id"] = client_id
         try:
@@ -102,7 +99,7 @@ class Connection(asyncio.Protocol):
         receipt = f"r{self._next_receipt}"
         self._next_receipt += 1
         self.send(command, {**headers, "receipt": receipt}, body)
-        promise: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        promise = asyncio.get_running_loop().create_future()
         promise.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody need look at it
         self._waiting[receipt] = promise
         return promise
@@ -169,7 +166,7 @@ class Connection(asyncio.Protocol):
         if end < 0:
             return None
         command, *lines = buffer[:end].decode().split("\n")
-        headers: dict[str, str] = {}
+        headers = {}
         for line in lines:
             name, _, value = line.partition(":")
             headers.setdefault(_plain(name), _plain(value))

@@ -1,12 +1,10 @@
 """Actors that receive: they acknowledge, refuse, hold back, hang up and come again."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 
-from .connection import Connection, ConnectionBroken, within
-from .ledger import Copy, State
+from .connection import ConnectionBroken, within
+from .ledger import State
 
 
 @dataclass(frozen=True)
@@ -37,10 +35,10 @@ class Consumer:
         self.ledger = world.ledger
         self.diet = diet
         self.name = name
-        self.held: dict[Copy, str] = {}  # by the order of delivery, with what an ACK must say
+        self.held = {}  # by the order of delivery, with what an ACK must say
         self._arrived = asyncio.Event()
-        self._last: dict[tuple[str, int, str], int] = {}
-        self.wire: Connection | None = None
+        self._last = {}
+        self.wire = None
 
     def __str__(self):
         return self.name
@@ -63,7 +61,7 @@ class Consumer:
         self._last.clear()
         wire.on_lost.append(lambda: self._forget(wire, "its connection is lost"))
         wire.receivers["s"] = lambda frame: self.take(wire, frame)
-        headers: dict[str, object] = {"destination": diet.destination, "id": "s", "ack": diet.ack}
+        headers = {"destination": diet.destination, "id": "s", "ack": diet.ack}
         headers["prefetch-count"] = self.world.random.choice([1, 3, 20, 100])
         if len(diet.priorities) > 1:
             headers["consumer-priority"] = self.world.random.choice(diet.priorities)
@@ -193,7 +191,7 @@ class Reader(Consumer):
 
     def __init__(self, world, diet, name):
         super().__init__(world, diet, name)
-        self._read: set[str] = set()
+        self._read = set()
 
     async def subscribe(self):
         """Connect and subscribe anew: everything comes again. Raises `Lost`."""

@@ -1,7 +1,5 @@
 """What all actors of one life share."""
 
-from __future__ import annotations
-
 import asyncio
 
 from ..management import Management
@@ -34,8 +32,8 @@ class Context:
         self.identifiers = identifiers
         self.random = random
         self.over = False
-        self.wires: list[Connection] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self.wires = []
+        self._tasks = []
 
     def chance(self, share):
         """True so often."""

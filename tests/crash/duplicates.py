@@ -1,10 +1,7 @@
 """Duplicate ids over a kill: what the broker knows by its id is sent once more, and must not be there once more."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 from .ledger import Copy, State, Unit
 
@@ -26,7 +23,7 @@ class Identifiers:
     """What was sent with ids, by destination."""
 
     def __init__(self):
-        self._sent: dict[str, deque[Sent]] = {}
+        self._sent = {}
 
     def note(self, destination, identifier, unit, copies):
         """A message was sent, by a unit that may be in doubt yet."""
@@ -71,5 +68,5 @@ class Identifiers:
 
 
 def _counts(management, name):
-    found: dict[str, Any] = management.address(name)
+    found = management.address(name)
     return found["routedMessageCount"], found["duplicateMessageCount"]

@@ -1,7 +1,5 @@
 """Real files, one operation on which does not go well."""
 
-from __future__ import annotations
-
 import errno
 import os
 
@@ -30,8 +28,8 @@ class FaultyFiles(Files):
         self.number = number
         self.lasting = lasting
         self.short = short
-        self.operations: list[str] = []
-        self.failed: list[str] = []
+        self.operations = []
+        self.failed = []
 
     def heal(self):
         """The disk is well again."""

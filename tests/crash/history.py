@@ -1,13 +1,9 @@
 """A short history on a broker in process, which has everything in it that is written to a store."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 from stompring.store.bindings import describe_address, describe_queue
 
 from .audit import Audit
-from .ledger import Copy, State, Unit
+from .ledger import State
 from .topology import Group
 
 GROUPS = [Group(queue) for queue in ("work", "out", "always.work", "c.a", "c.b", "purged", "last")]
@@ -22,8 +18,8 @@ class History:
         self.ledger = ledger
         self.sender = life.talker()
         self.taker = life.talker(client_id="c")
-        self.held: dict[str, list[tuple[Copy, str]]] = {}  # by subscription
-        self._promises: dict[str, list[Unit]] = {}
+        self.held = {}  # by subscription
+        self._promises = {}
         self._transactions = 0
 
     def play(self):
@@ -158,9 +154,7 @@ def _body(text, size):
     return f"{text}|".encode() + b"x" * size
 
 
-Step = Callable[[History], object]
-
-STEPS: list[Step] = [
+STEPS = [
     History.durable_subscriptions,
     *[lambda h: h.send("work")] * 5,
     lambda h: h.subscribe("work"),

@@ -1,10 +1,5 @@
 """A whole broker without sockets, threads and time of its own, on files that a test may spoil."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing
 from stompring.settings.model import RoutingType, StompAcceptor
@@ -14,7 +9,7 @@ from ..session.session_fixture import Client, Server, frame
 from ..store.stored_broker import BEGUN, StoredBroker
 from .audit import Observation, Seen
 
-SETTINGS: Mapping[str, Mapping[str, Any]] = {
+SETTINGS = {
     "#": {
         "auto_delete_queues": False,
         "auto_delete_addresses": False,
@@ -31,7 +26,7 @@ class Talker(Client):
 
     def __init__(self, server, number):
         super().__init__(server, number)
-        self.unread: list[bytes] = []
+        self.unread = []
 
     def say(self, command, body=b"", **headers):
         """Send a frame, when the broker reads it."""
@@ -68,7 +63,7 @@ class Life(Server):
 
     def __init__(self, files, root, after=0, settings=SETTINGS):
         self.files, self.root, self.settings = files, root, settings
-        self.world: StoredBroker = StoredBroker(
+        self.world = StoredBroker(
             files,
             settings,
             root=root,
@@ -89,7 +84,7 @@ class Life(Server):
         world.writer.reactor_sync = EachInTurn(world.broker.clock)
         self.authenticator = Anonymous()
         self.clients = 0
-        self.talkers: list[Talker] = []
+        self.talkers = []
         world.persistence.recover(world.broker)
         self.turn()
 

@@ -1,7 +1,5 @@
 """A broker process that is killed without warning."""
 
-from __future__ import annotations
-
 import signal
 import time
 

@@ -142,15 +142,13 @@ class Ledger:
     def __init__(self):
         self.life = 1
         self.stopping = False  # connections end one after the other, and what one held another is given
-        self.queues: dict[str, dict[str, Copy]] = {}  # what may be in them, by text, in the order it was sent
-        self.finished: dict[tuple[str, str], tuple[str, Copy]] = {}
-        self.faults: list[Fault] = []
-        self.counts: dict[str, int] = {}
-        self.owners: dict[
-            tuple[str, str], object
-        ] = {}  # of message groups that do not end, by queue and group
-        self.highest: dict[str, int] = {}  # the last sequence sent to each queue
-        self._sequences: dict[str, int] = {}
+        self.queues = {}  # what may be in them, by text, in the order it was sent
+        self.finished = {}
+        self.faults = []
+        self.counts = {}
+        self.owners = {}  # of message groups that do not end, by queue and group
+        self.highest = {}  # the last sequence sent to each queue
+        self._sequences = {}
 
     def count(self, what):
         """One more of something, for the report."""

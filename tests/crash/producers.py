@@ -1,7 +1,5 @@
 """Actors that send: one message at a time or many, with receipts and without, in transactions that may be given up."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 
@@ -110,7 +108,7 @@ class Producer:
             message_group=group,
             key=key,
         )
-        headers: dict[str, object] = {"destination": load.destination, **more}
+        headers = {"destination": load.destination, **more}
         headers |= {"persistent": "true"} if durable else {}
         headers |= {"priority": priority} if priority != 4 else {}
         headers |= {"AMQ_SCHEDULED_TIME": due} if due else {}

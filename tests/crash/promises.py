@@ -1,7 +1,5 @@
 """What the clients of a campaign were promised, and whether a broker that was started again keeps it."""
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 

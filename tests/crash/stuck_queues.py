@@ -1,7 +1,5 @@
 """A queue that is stuck: messages wait in it, consumers want them, and nothing comes."""
 
-from __future__ import annotations
-
 import asyncio
 
 from ..management import Answered

@@ -1,12 +1,11 @@
 """The ledger notices what it is there for: each kind of broken promise, and none where nothing was promised."""
 
 from random import Random
-from typing import cast
 
 import pytest
 
 from .audit import Audit, Observation, Seen
-from .connection import Connection, Frame
+from .connection import Frame
 from .consumers import Consumer, ConsumerProfile
 from .context import Context
 from .duplicates import Identifiers
@@ -295,7 +294,7 @@ def test_a_group_belongs_to_one_consumer_until_that_goes(story):
 def test_a_consumer_is_given_a_group_in_order(story):
     world = Context(0, 0, story.ledger, Identifiers(), Random(1))
     consumer = Consumer(world, ConsumerProfile(QUEUE, QUEUE), "c")
-    consumer.wire = wire = cast(Connection, object())
+    consumer.wire = wire = object()
 
     def take(copy, redelivered="false"):
         consumer.take(

@@ -1,9 +1,6 @@
 """What the loads run on: the queues, and the broker.xml that makes them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
 
 from ..broker_document import anycast, broker_xml
 
@@ -13,7 +10,7 @@ RING = 7
 ATTEMPTS = 3
 
 #: Address-settings of each area: all in memory, paging when it gets full, paging always.
-AREAS: dict[str, dict[str, object]] = {
+AREAS = {
     "memory": {},
     "paged": {"max-size-bytes": "12K", "page-size-bytes": "3K"},
     "always": {"max-size-messages": 0, "page-size-bytes": "2K"},
@@ -99,7 +96,7 @@ def groups():
 
 def document(random, *, persistence=True, more=None, secure=False):
     """A broker.xml: queues are always the same, the sizes of files are not. ``more`` are elements of ``<core>``."""
-    settings: dict[str, dict[str, object]] = {
+    settings = {
         "#": {
             "dead-letter-address": DEAD,
             "expiry-address": EXPIRED,
@@ -124,7 +121,7 @@ def document(random, *, persistence=True, more=None, secure=False):
         for kind in RINGS:
             # a ring counts what waits in pages too, so that what it holds is known exactly
             settings[address(area, kind)] = {"default-ring-size": RING, "ring-counts-paged": "true"}
-    core: dict[str, Any] = {
+    core = {
         "persistence-enabled": str(persistence).lower(),
         "journal-file-size": random.choice(["4K", "16K", "64K", "10M"]),
         "journal-compact-min-files": random.choice([2, 3, 10]),

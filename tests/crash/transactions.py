@@ -1,7 +1,5 @@
 """An actor that takes from one queue and sends to others, all in transactions."""
 
-from __future__ import annotations
-
 from .connection import within
 from .consumers import Consumer
 from .ledger import State
@@ -47,7 +45,7 @@ class Transfer:
     def _make(self, wire, unit, transaction):
         queue = self.world.random.choice(self.results)
         text = self.world.ledger.enter(unit, [queue], self.name)
-        headers: dict[str, object] = {"destination": queue, "persistent": "true", "transaction": transaction}
+        headers = {"destination": queue, "persistent": "true", "transaction": transaction}
         wire.send("SEND", headers, text.encode() + b"|" + b"y" * self.world.random.randint(0, 300))
 
     async def _finish(self, wire, unit, name, copies):

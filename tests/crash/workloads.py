@@ -1,19 +1,12 @@
 """Which actors belong together: each plot loads the queues of one kind in one area."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 from . import topology
 from .administrator import PLAIN
 from .connection import within
 from .consumers import ConsumerProfile, consume, read
-from .context import Context
 from .producers import ProducerProfile, produce
 from .topology import DEAD, EXPIRED, SUBSCRIBERS, address, result, subscription
 from .transactions import Transfer
-
-Plot = Callable[[Context, str], None]
 
 
 def _send(world, area, kind, count=1, **load):
@@ -155,7 +148,7 @@ def grouped_load(area):
     return ProducerProfile(queue, (queue,), grouped=True, most=500)
 
 
-PLOTS: tuple[Plot, ...] = (
+PLOTS = (
     work,
     cumulative,
     transfer,
@@ -176,7 +169,7 @@ PLOTS: tuple[Plot, ...] = (
 )
 
 #: Those that together do each kind of thing: a few, so that it is soon done on a slow machine too.
-FIRST_PLOTS: tuple[Plot, ...] = (grouped, purged, transfer, work)
+FIRST_PLOTS = (grouped, purged, transfer, work)
 
 
 async def establish(world, bindings):
@@ -187,7 +180,7 @@ async def establish(world, bindings):
     for area in topology.AREAS:
         for name in SUBSCRIBERS:
             durable = f"{area}-{name}"
-            headers: dict[str, object] = {"destination": f"/topic/{address(area, 'topic')}", "id": durable}
+            headers = {"destination": f"/topic/{address(area, 'topic')}", "id": durable}
             headers |= {"ack": "client", "durable-subscription-name": durable}
             await within(wire.ask("SUBSCRIBE", headers))
             bindings.promised(subscription(area, name), PLAIN)

@@ -1,7 +1,5 @@
 """The examples of Artemis that do not start, in docs/artemis.md."""
 
-from __future__ import annotations
-
 import re
 
 #: Directories of examples by the reason. An example with several brokers may have several.

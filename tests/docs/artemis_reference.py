@@ -1,7 +1,5 @@
 """The compatibility table in docs/artemis.md, made from the schema, the options and `settings.artemis`."""
 
-from __future__ import annotations
-
 import re
 
 from stompring.cli.settings import KINDS, shown_default
@@ -44,7 +42,6 @@ NOTES = {
     ("transformer", "class-name"): "`AddHeadersTransformer` only; other classes in Java are refused",
 }
 
-Rows = dict[str, tuple[str, str]]
 """What is with a setting and why, by its name."""
 
 
@@ -81,7 +78,7 @@ def _unsupported(row):
 def elements():
     """The elements and attributes of Artemis by parent."""
     options = _options()
-    found: dict[str, Rows] = {}
+    found = {}
     for parent, name, rule in all_elements(root_rules()):
         if name in OUR_OWN.get(parent, ()):
             continue
@@ -117,7 +114,7 @@ def _parameters(kinds, names, unsupported, found):
 def parameters():
     """The parameters of acceptor URLs."""
     kinds = (model.StompAcceptor, model.FrameLimits, model.WebSocketSettings)
-    found: Rows = {"protocols": (Support.SUPPORTED, f"STOMP must be in it; others: {OTHER_PROTOCOLS.reason}")}
+    found = {"protocols": (Support.SUPPORTED, f"STOMP must be in it; others: {OTHER_PROTOCOLS.reason}")}
     for old, new in OLD_PARAMETER_NAMES.items():
         found[old] = (Support.SUPPORTED, f"old name of `{new}`")
     return _parameters(kinds, (*STOMP_PARAMETERS, *LISTENER_PARAMETERS), ACCEPTOR_PARAMETERS, found)

@@ -1,7 +1,5 @@
 """The reference of commands in docs/cli.md, made from the commands themselves."""
 
-from __future__ import annotations
-
 import inspect
 
 import click
@@ -93,7 +91,7 @@ def overview(name):
 
 def reference():
     """All commands."""
-    lines: list[str] = []
+    lines = []
     titles = {next(iter(group)): title for title, group in COMMANDS.items()}
     for path, command in commands():
         if len(path) == 1 and path[0] in titles:

@@ -4,8 +4,6 @@ A line ``<!-- generated: MODULE.FUNCTION ARGUMENT, … -->`` of a page stands fo
 returns. The site has that text (docs/site_hooks.py), and the tests of pages read it; no file of the checkout has it.
 """
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 

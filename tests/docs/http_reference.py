@@ -1,10 +1,7 @@
 """The tables of docs/http-api.md, made from the OpenAPI document and from what the events and series are made of."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import Any
 
 from stompring.admin.api import LISTING
 from stompring.admin.http import admin_routes
@@ -26,13 +23,13 @@ NOT_EXPANDED = {"refusals", "permissions"}
 
 #: All routes, by method and path, and the OpenAPI document that they generate.
 ROUTES = {(route.method, route.path): route for route in admin_routes().all}
-DOCUMENT: dict[str, Any] = json.loads(ROUTES["GET", "/api/v1/openapi.json"].answer(None).body)
+DOCUMENT = json.loads(ROUTES["GET", "/api/v1/openapi.json"].answer(None).body)
 
 
 def resolved(node):
     """What a ``$ref`` refers to."""
     while "$ref" in node:
-        target: Any = DOCUMENT
+        target = DOCUMENT
         for part in node["$ref"].removeprefix("#/").split("/"):
             target = target[part]
         node = target
@@ -85,7 +82,7 @@ def kind_of(node):
 
 def _inputs(pattern):
     """Rows of the parameters of queries and of the fields of bodies, without the parameters of all lists."""
-    found: Any = {}
+    found = {}
     for each in selected(pattern):
         own = [p for p in each.parameters if p.where == "query" and p not in LISTING]
         rows = [(f"`?{p.name}`", kind_of(p.schema), p.description) for p in own]

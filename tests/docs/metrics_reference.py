@@ -1,7 +1,5 @@
 """The tables of docs/metrics.md and docs/lake.md, made from the counters."""
 
-from __future__ import annotations
-
 import re
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """The pages of the documentation: their links, their blocks of code, and the commands in them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass
@@ -79,7 +77,7 @@ def slug(heading):
 
 @cache
 def anchors(page):
-    found: dict[str, int] = {}
+    found = {}
     names = set(re.findall(r'<a (?:id|name)="([^"]+)"', text_of(page)))
     for heading in re.findall(r"^#{1,6} (.*)$", prose(page), re.MULTILINE):
         name = slug(heading)

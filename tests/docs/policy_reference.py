@@ -3,8 +3,6 @@
 Signatures and types are those of the code, texts the first paragraphs of its docstrings, units what these say.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

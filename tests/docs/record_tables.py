@@ -1,7 +1,5 @@
 """The tables of docs/dev/store-format.md, made from the layouts in the code and the comments above them."""
 
-from __future__ import annotations
-
 import re
 from struct import calcsize
 
@@ -32,7 +30,7 @@ def fields(name):
     for count, code in re.findall(r"(\d*)(\w)", codes):
         types += [f"bytes[{count}]"] if code == "s" else [TYPES[code]] * int(count or 1)
     rows = ["| offset | type | name | meaning |", "|---:|---|---|---|"]
-    at: int | None = 0
+    at = 0
     for line in lines:
         found = LINE.fullmatch(line)
         assert found, line

@@ -3,22 +3,18 @@
 ``python -m tests.docs.settings_reference`` writes schema.xsd.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 
 from stompring.cli.settings import KINDS as BY_ELEMENT
 from stompring.cli.settings import shown_default, shown_values
 from stompring.settings import model
-from stompring.settings.model import Option, options_of
+from stompring.settings.model import options_of
 
 from .generated import table as markdown_table
 from .source import ROOT
 
 SCHEMA = ROOT / "stompring" / "settings" / "schema.xsd"
 
-Column = Callable[[Option], str]
 
 #: A marker in schema.xsd, and the lines up to the next one.
 LINES = re.compile(
@@ -36,7 +32,7 @@ def _name(row):
 
 
 #: What stands in a column, by its heading.
-EVERY: dict[str, Column] = {
+EVERY = {
     **dict.fromkeys(("element", "name", "attribute"), _name),
     "parameter": lambda row: f"`{row.parameter_name}`",
     "default": shown_default,
@@ -48,7 +44,7 @@ EVERY: dict[str, Column] = {
     "a change applies": lambda row: "on reload" if row.reloadable else "at restart",
 }
 REST = ("default", "unit", "values", "meaning", "source")
-OTHERS: dict[type, tuple[str, ...]] = {
+OTHERS = {
     model.BrokerConfiguration: ("element", *REST, "a change applies"),
     model.QueueConfiguration: ("name", "default", "unit", "values", "written as", "meaning", "source"),
     model.DivertConfiguration: ("name", "default", "values", "written as", "meaning", "source"),
@@ -64,7 +60,7 @@ OTHERS: dict[type, tuple[str, ...]] = {
 
 
 #: The dataclasses with rows, by name.
-KINDS: dict[str, type] = {kind.__name__: kind for kinds in BY_ELEMENT.values() for kind in kinds}
+KINDS = {kind.__name__: kind for kinds in BY_ELEMENT.values() for kind in kinds}
 
 
 def table(names, group=""):

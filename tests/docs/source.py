@@ -1,7 +1,5 @@
 """What the source says, read without running it: texts of errors, names of headers."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re
@@ -47,7 +45,7 @@ def bases():
 
 def imports_of(importer):
     """The packages and modules of the package that the modules of one of its packages import."""
-    found: set[str] = set()
+    found = set()
     for path in (PACKAGE / importer).rglob("*.py"):
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -84,7 +82,7 @@ def returned_texts(path, function):
     for definition in ast.walk(parsed(path)):
         if isinstance(definition, ast.FunctionDef) and definition.name == function:
             for node in ast.walk(definition):
-                values: list[ast.expr] = []
+                values = []
                 if isinstance(node, ast.Return) and node.value is not None:
                     values = [node.value]
                 elif isinstance(node, ast.Call) and ast.unparse(node.func) == "answer":

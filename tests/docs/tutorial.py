@@ -15,8 +15,6 @@ anything. A comment ``<!-- test: … -->`` before a block says something else:
 Ports of the documentation are replaced by free ones everywhere.
 """
 
-from __future__ import annotations
-
 import os
 import pty
 import re

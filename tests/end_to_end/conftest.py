@@ -1,7 +1,5 @@
 """Fixtures of tests that start a broker more than once, or several brokers of one replicated log."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import pytest

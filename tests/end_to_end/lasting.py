@@ -1,9 +1,5 @@
 """A broker that is stopped or killed and started again on the same data: in memory, or in a process."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
 from ..service import Service
@@ -17,8 +13,8 @@ class LastingBroker:
     def __init__(self, directory, opened, over="tcp"):
         self.data = directory / "data"
         self._config = directory / "broker.xml"
-        self._document: dict[str, Any] = {}
-        self._running: BrokerProcess | Service | None = None
+        self._document = {}
+        self._running = None
         self._service = Service(directory, self.data) if over == "memory" else None
         self._opened = opened
 

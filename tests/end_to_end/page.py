@@ -1,7 +1,5 @@
 """A web site of one page for a browser without a screen, which tells the test what happens on it."""
 
-from __future__ import annotations
-
 import queue
 import shutil
 import signal
@@ -37,8 +35,8 @@ class Page:
 
     def __init__(self, directory, scripts, script):
         self._directory = directory
-        self._told: queue.Queue[str] = queue.Queue()
-        self._browsers: list[subprocess.Popen[bytes]] = []
+        self._told = queue.Queue()
+        self._browsers = []
         told = self._told
         sources = "".join(f'<script src="/{path.name}"></script>' for path in scripts)
         contents = {f"/{path.name}": ("text/javascript", path.read_bytes()) for path in scripts}

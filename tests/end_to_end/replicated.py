@@ -1,7 +1,5 @@
 """Brokers of one replicated log on a real NATS cluster, for tests."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -79,7 +77,7 @@ class Brokers:
     def __init__(self, settings, directory, user="", /, **document):
         self.settings = settings
         self.stream = settings.stream
-        self.members: list[Member] = []
+        self.members = []
         self._directory = directory
         self.document = document
         self._attributes = {"url": settings.url, "stream": settings.stream}
@@ -138,7 +136,7 @@ class Brokers:
         words = " ".join(f"{key}={quoteattr(value)}" for key, value in given.items())
         config = self.config(name)
         core = f"<ha-policy><replicated-log {words}/></ha-policy>{self.document.get('core', '')}"
-        document: dict[str, object] = {**self.document, "core": core}
+        document = {**self.document, "core": core}
         config.write_text(broker_xml(**document), encoding="utf-8")  # type: ignore[arg-type]
         member = Member(config, self.data(name), options=options)
         self.members.append(member)

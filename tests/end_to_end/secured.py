@@ -1,7 +1,5 @@
 """A broker whose acceptors have all that there is of TLS and the PROXY protocol, and the certificates for it."""
 
-from __future__ import annotations
-
 import json
 from urllib.request import Request, urlopen
 

@@ -1,9 +1,7 @@
 """What clients do again and again."""
 
-from __future__ import annotations
-
 from ..broker_document import broker_xml
-from ..stomp_client import StompClient, spelled
+from ..stomp_client import spelled
 
 
 def written(directory, name="broker.xml", **document):
@@ -15,7 +13,7 @@ def written(directory, name="broker.xml", **document):
 
 def connected(broker, version="1.2", **headers):
     """A client of a broker, which is connected."""
-    client: StompClient = broker.client(version)
+    client = broker.client(version)
     client.connect(spelled(headers))
     return client
 

@@ -22,7 +22,7 @@ from ..waiting import LONGEST
 from .steps import say
 
 #: Variants of ``create``, by its options. The first ten are not about several brokers or databases.
-VARIANTS: dict[str, tuple[str, ...]] = {
+VARIANTS = {
     "default": ("--require-login",),
     "STOMP only": (
         *("--require-login", "--no-amqp-acceptor", "--no-mqtt-acceptor", "--no-hornetq-acceptor"),

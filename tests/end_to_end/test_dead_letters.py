@@ -1,11 +1,8 @@
 """Messages that cannot be delivered: attempts, delays, dead-letter addresses, and those that nobody wanted."""
 
-from collections.abc import Callable
-
 import pytest
 
 from ..broker_document import anycast
-from ..stomp_client import StompClient
 from .steps import abort, begin, leave, receive
 
 pytestmark = [
@@ -51,7 +48,7 @@ def test_after_its_last_attempt_a_message_moves(client, connect, version, name, 
     client.answer("ACK", message)
 
 
-ENDS: dict[str, Callable[[StompClient], object]] = {
+ENDS = {
     "DISCONNECT": lambda client: client.disconnect(),
     "reset": lambda client: client.kill(),
     "ERROR": lambda client: client.provoke(),

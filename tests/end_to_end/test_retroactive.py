@@ -12,7 +12,7 @@ from .steps import begin, commit, connected, leave, receive, say
 pytestmark = pytest.mark.in_memory
 
 
-SETTINGS: dict[str, dict[str, object]] = {
+SETTINGS = {
     "n.#": {
         "retroactive-message-count": 3,
         "default-address-routing-type": "MULTICAST",

@@ -1,7 +1,5 @@
 """Fault after fault in one world, under load, with two independent accounts of what was promised."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import time
@@ -18,11 +16,11 @@ from ..crash.audit import NOTICE
 from ..crash.context import Context, login_headers
 from ..crash.ledger import now
 from ..crash.promises import Promises
-from ..crash.workloads import PLOTS, Plot, establish, expiring, later, settle
+from ..crash.workloads import PLOTS, establish, expiring, later, settle
 from ..management import Answered, Management
 from ..stomp_client import StompClient
 from . import stream
-from .faults import KINDS, FaultKind, Scene
+from .faults import KINDS, Scene
 from .probes import PROFILES, Probes
 from .report import Outcome, Report
 from .world import BROKERS, LOGIN, STREAM
@@ -42,7 +40,7 @@ PROBED, LADEN = "probe.", "laden."
 
 def schedule(random, count, kinds):
     """So many faults: each kind as often as the others, in random order."""
-    found: list[FaultKind] = []
+    found = []
     while len(found) < count:
         some = [KINDS[name] for name in kinds]
         random.shuffle(some)
@@ -85,10 +83,10 @@ class FailoverCampaign(Promises):
         self.schedule = schedule(self.random, faults, chosen)
         self.writers = stream.Writers()
         self.report = Report(seed)
-        self.errors: Counter[str] = Counter()  # ERROR frames, which clients may get while service is away
+        self.errors = Counter()  # ERROR frames, which clients may get while service is away
         self.number = 0
         self._doing = ""
-        self._told: list[str] = []
+        self._told = []
         addresses = {name: (world.address(name), world.port(name, "stomp")) for name in BROKERS}
         self.probes = Probes(addresses, profiles)
 
@@ -235,7 +233,7 @@ class FailoverCampaign(Promises):
                 self.errors[f"ERROR frames: {str(wire.refused)[:80]}"] += 1
 
     def _begin(self, context, kind):
-        excluded: set[Plot] = {later, expiring} if kind.timeless else set()
+        excluded = {later, expiring} if kind.timeless else set()
         plots = [(plot, area) for plot in PLOTS for area in self.areas if plot not in excluded]
         for plot, area in self.random.sample(plots, self.random.randint(3, 6)):
             plot(context, area)

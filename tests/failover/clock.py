@@ -1,7 +1,5 @@
 """A wall clock of its own for one process, which the test lets jump: `clock.c`, loaded before the C library."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess

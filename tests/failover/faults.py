@@ -1,7 +1,5 @@
 """What goes wrong, one kind after the other: each does its damage, waits, and repairs it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -88,7 +86,7 @@ class FaultKind:
     nats: bool = True  # it is about the replicated log
 
 
-KINDS: dict[str, FaultKind] = {}
+KINDS = {}
 
 
 def kind(name, needs="", *, keeps=False, timeless=False, nats=True):

@@ -4,8 +4,6 @@ One direction between two hosts is cut by a wrong hardware address in the sender
 nowhere, in silence, as on a broken network. That needs no packet filter.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -5,8 +5,6 @@ after the receipt of its ACK never again; messages of one producer come in order
 same ``_AMQ_DUPL_ID`` is there once. One that was sent again without may be there as often as it was sent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading
@@ -27,8 +25,6 @@ STALL = 1.5
 WINDOW = 1.0
 
 CONNECT = {"heart-beat": "0,700", **login_headers(LOGIN)}
-
-Address = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -116,18 +112,18 @@ class Probes:
     def __init__(self, addresses, profiles=PROFILES):
         self.addresses = addresses
         self.accounts = [Account(profile) for profile in profiles]
-        self.faults: list[str] = []
-        self.receipts: deque[float] = deque(maxlen=200_000)  # when they came, monotonic
-        self.counts: Counter[str] = Counter()
+        self.faults = []
+        self.receipts = deque(maxlen=200_000)  # when they came, monotonic
+        self.counts = Counter()
         self.disturbed = 0.0  # when a stopped process or a cut connection went on last, monotonic
         self.paused = False
         self.sending = True
         self.over = False
-        self._idle: dict[str, bool] = {}
-        self._connections: list[Heard] = []
+        self._idle = {}
+        self._connections = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="probes", daemon=True)
-        self._failed: BaseException | None = None
+        self._failed = None
 
     # ---- from the test's thread
 
@@ -228,7 +224,7 @@ class Probes:
         for name, (address, port) in self.addresses.items():
             if name == but:
                 continue
-            connection: Heard | None = None
+            connection = None
             try:
                 async with asyncio.timeout(1.0):
                     connection = await Heard.open(port, address=address, **CONNECT)
@@ -255,7 +251,7 @@ class Client:
         self.probes = probes
         self.account = account
         self.profile = account.profile
-        self.connection: Heard | None = None
+        self.connection = None
 
     async def ensure(self, stalled):
         """A connection is there; returns whether it is a new one. ``stalled``: the other broker is tried."""
@@ -283,7 +279,7 @@ class Producer(Client):
 
     def __init__(self, probes, account):
         super().__init__(probes, account)
-        self._outstanding: dict[int, float] = {}
+        self._outstanding = {}
 
     async def run(self):
         """Until the end."""
@@ -308,7 +304,7 @@ class Producer(Client):
         assert connection is not None
         self._outstanding.pop(number, None)
         self._outstanding[number] = time.monotonic()
-        headers: dict[str, object] = {"destination": profile.queue, "persistent": "true"}
+        headers = {"destination": profile.queue, "persistent": "true"}
         if profile.identified:
             headers["_AMQ_DUPL_ID"] = f"{profile.queue}/{number}"
         if profile.group:
@@ -336,8 +332,8 @@ class Consumer(Client):
 
     def __init__(self, probes, account):
         super().__init__(probes, account)
-        self._held: deque[tuple[int, str, Heard]] = deque()
-        self._asked: dict[int, float] = {}
+        self._held = deque()
+        self._asked = {}
         self._pending = 0
 
     async def run(self):
@@ -362,7 +358,7 @@ class Consumer(Client):
         self._asked.clear()
         self._held.clear()
         connection.receivers["p"] = _receiver(self, connection)
-        headers: dict[str, object] = {"destination": self.profile.queue, "id": "p"}
+        headers = {"destination": self.profile.queue, "id": "p"}
         headers |= {"ack": "client-individual", "prefetch-count": 50}
         with contextlib.suppress(ConnectionBroken):
             connection.ask("SUBSCRIBE", headers)

@@ -1,7 +1,5 @@
 """What a campaign found out, as text and JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass, field

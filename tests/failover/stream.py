@@ -1,7 +1,5 @@
 """A second reader of the replicated log, without code of the product: who wrote what, and the files from it."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 import time
@@ -71,7 +69,7 @@ async def _read(servers, stream, after):
     try:
         context = connection.jetstream(timeout=10)
         state = (await context.stream_info(stream)).state
-        found: list[Entry] = []
+        found = []
         if state.last_seq <= after or not state.messages or state.last_seq < state.first_seq:
             return found
         config = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1)
@@ -97,8 +95,8 @@ class Writers:
 
     def __init__(self):
         self.last = 0
-        self.writers: list[int] = []
-        self.faults: list[str] = []
+        self.writers = []
+        self.faults = []
         self._number = 0
         self._sequence = 0
 
@@ -128,7 +126,7 @@ class Writers:
 
 def files_of(entries):
     """The files that the entries make."""
-    files: dict[str, bytearray] = {}
+    files = {}
     for entry in entries:
         if entry.operation == WRITE:
             file = files.setdefault(entry.path, bytearray())

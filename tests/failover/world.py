@@ -1,7 +1,5 @@
 """Three machines: each has a node of NATS, two have a broker. Processes that end by themselves are started again."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import http.client
@@ -13,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -92,21 +89,19 @@ class World:
         self.engine = engine
         self.disk = disk
         self.random = Random(seed)
-        self.network: Loopback | Namespaces = (
-            Namespaces([*NODES, *BROKERS]) if namespaces else Loopback([*NODES, *BROKERS])
-        )
-        self.clocks: dict[str, clock.Clock] = {}
-        self.exits: list[Exit] = []
-        self.on_resume: Callable[[float], None] = lambda seconds: None
-        self.ready: dict[str, bool] = dict.fromkeys(BROKERS, False)
-        self.answers: dict[str, str] = dict.fromkeys(BROKERS, "")
-        self.ready_since: dict[str, float] = dict.fromkeys(BROKERS, 0.0)
-        self._mounts: list[Path] = []
-        self._processes: dict[str, Supervised] = {}
-        self._ports: dict[tuple[str, str], int] = {}
+        self.network = Namespaces([*NODES, *BROKERS]) if namespaces else Loopback([*NODES, *BROKERS])
+        self.clocks = {}
+        self.exits = []
+        self.on_resume = lambda seconds: None
+        self.ready = dict.fromkeys(BROKERS, False)
+        self.answers = dict.fromkeys(BROKERS, "")
+        self.ready_since = dict.fromkeys(BROKERS, 0.0)
+        self._mounts = []
+        self._processes = {}
+        self._ports = {}
         self._over = threading.Event()
         self._lock = threading.RLock()
-        self._threads: list[threading.Thread] = []
+        self._threads = []
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "logs").mkdir(exist_ok=True)
         if clocks:
@@ -475,7 +470,7 @@ class World:
         """Wait until one broker is active, the other a standby and NATS is whole. Returns the active one."""
         if self.engine == "nats":
             self._until(self.nodes_healthy, seconds, "NATS does not recover")
-        found: list[str] = []  # one that is suspended just now is not ready any more at the next look
+        found = []  # one that is suspended just now is not ready any more at the next look
 
         def is_settled():
             active = self.active()

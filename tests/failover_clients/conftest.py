@@ -1,7 +1,5 @@
 """Pairs of brokers: one for each module and each way to replicate the data."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import pytest

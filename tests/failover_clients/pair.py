@@ -1,7 +1,5 @@
 """Two brokers, an active one and a standby, at addresses that clients have in their lists."""
 
-from __future__ import annotations
-
 import signal
 import time
 from contextlib import ExitStack
@@ -45,7 +43,7 @@ class BrokerPair:
         self._options = options
         self._opened = ExitStack()
         self._active = 0
-        self._brokers: list[BrokerProcess | None] = [None, None]
+        self._brokers = [None, None]
         self._data = [directory / ("data" if shared else f"data-{number}") for number in (0, 1)]
         self._configs = [directory / f"broker-{number}.xml" for number in (0, 1)]
         for data in self._data:

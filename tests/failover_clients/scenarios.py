@@ -1,7 +1,5 @@
 """Scenarios that all share one takeover: what each does before it, and what it checks afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterator
 
 from .pair import BrokerPair
@@ -29,7 +27,7 @@ class Takeover:
     """Begins all scenarios, ends the active broker (`BrokerPair.take_over`), and lets each test finish its own."""
 
     def __init__(self, pair, scenarios, how="kill"):
-        self._begun: dict[str, Iterator[None] | BaseException] = {}
+        self._begun = {}
         for name, scenario in scenarios.items():
             running = scenario(pair)
             try:

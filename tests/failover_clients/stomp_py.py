@@ -4,13 +4,10 @@
 and ends after a line on its standard input, when each message that was sent has a receipt and has come back.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections import OrderedDict
 from contextlib import suppress
-from typing import Any
 
 import stomp
 
@@ -46,12 +43,12 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
         self.queue = queue
         self.brokers = brokers
         self.changed = threading.Condition()
-        self.unconfirmed: OrderedDict[int, None] = OrderedDict()
-        self.seen: set[int] = set()
+        self.unconfirmed = OrderedDict()
+        self.seen = set()
         self.last = 0
         self.finishing = False
         self.lost = True
-        self.connection: Any = None
+        self.connection = None
 
     def on_receipt(self, frame):
         with self.changed:

@@ -5,8 +5,6 @@ they are. An input that breaks something is written to ``--finds``, and ends the
 where it takes too long or too much memory. Needs atheris: ``pip install 'stompring[fuzz]'``.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import sys

@@ -1,7 +1,5 @@
 """The XML settings: a configuration, the same each time, or faults with their lines."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Any
 
 from stompring.admin.api import Call, Problem, Query, read_object
 from stompring.admin.http import admin_routes
@@ -82,7 +81,7 @@ def check(data):
         return
     route, rest = routes()[data[0] % len(routes())], data[1:]
     try:
-        body: dict[str, Any] = {} if route.method == "GET" else read_object(rest)
+        body = {} if route.method == "GET" else read_object(rest)
         query = Query(rest.decode("latin-1") if route.method in ("GET", "DELETE") else "")
     except Problem as problem:
         expect(problem.status == 400, f"{problem.status}: {problem}")

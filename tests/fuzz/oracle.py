@@ -1,10 +1,7 @@
 """What every target is held to: a documented result or a documented error, in bounded time and memory."""
 
-from __future__ import annotations
-
 import time
 import tracemalloc
-from collections.abc import Callable
 
 #: Seconds of processor time that an input may take, whatever it holds: many times what the slowest takes, so that
 #: a slow machine does not matter and a hang does.
@@ -13,8 +10,6 @@ LONGEST = 10.0
 #: Bytes that an input may make the code hold at one time, beside a multiple of its own length.
 MEMORY = 48 * 1024 * 1024
 MEMORY_PER_BYTE = 1000
-
-Check = Callable[[bytes], None]
 
 
 class Broken(AssertionError):

@@ -4,8 +4,6 @@ The first byte of an input chooses the version and the line end of CONNECT, the 
 rest is the stream.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 from stompring.stomp.frames import encode_frame

@@ -9,8 +9,6 @@ The first byte of an input chooses what the rest is:
   the file is cut off. What is read then is what was written, or is told as a fault.
 """
 
-from __future__ import annotations
-
 import logging
 from functools import cache
 from importlib.util import find_spec

@@ -3,8 +3,6 @@
 An input is the selector in UTF-8, then after bytes of 0xFF the values of the properties a, b and c, and a body.
 """
 
-from __future__ import annotations
-
 from stompring.selector import InvalidSelector, compile_selector
 
 from ..selector.message import Message

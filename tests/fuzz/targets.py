@@ -1,7 +1,5 @@
 """What is fuzzed, by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module

@@ -3,10 +3,7 @@
 The first byte of an input chooses the language, the rest is its text in UTF-8.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 
 from stompring.broker.clock import Recurrence
 from stompring.broker.directory import check_name
@@ -120,7 +117,7 @@ def _number(text):
     PARAMETER_TYPES["retryMultiplier"].read(text)
 
 
-LANGUAGES: tuple[tuple[Callable[[str], None], type[Exception]], ...] = (
+LANGUAGES = (
     (_destination, Refused),
     (_name, Refused),
     (_acceptor, ValueError),

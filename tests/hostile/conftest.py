@@ -1,10 +1,7 @@
 """Fixtures of hostile clients."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from contextlib import ExitStack, closing
-from socket import SO_LINGER, SOL_SOCKET, create_connection, socket
+from socket import SO_LINGER, SOL_SOCKET, create_connection
 from struct import pack
 
 import pytest
@@ -13,10 +10,6 @@ from ..broker_document import anycast, broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
 from ..stomp_client import frame_bytes
 from .other_clients import OtherClients, Pair
-
-#: Opens a plain socket to the broker: ``plug()`` or ``plug(port)``. Closed with a reset after the test.
-Plug = Callable[..., socket]
-
 
 #: What a client begins with.
 CONNECT = frame_bytes("CONNECT", {"accept-version": "1.2", "host": "localhost"})
@@ -38,7 +31,7 @@ HOSTILE = pytest.mark.broker(
 @pytest.fixture(scope="session")
 def pairs():
     """The other_clients of each broker, by its process; they stay for all tests of it."""
-    known: dict[int, OtherClients] = {}
+    known = {}
     yield known
     for pair in known.values():
         pair.close()

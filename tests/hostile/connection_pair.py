@@ -5,8 +5,6 @@ Each round is a SEND with a receipt and a MESSAGE that is acknowledged with a re
 least. A line for each: when it ended (seconds of the monotonic clock, which processes share), and how long it took.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -1,7 +1,5 @@
 """The other clients of a broker that is attacked: whether they keep their rate, and what the broker takes in memory."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
@@ -32,7 +30,7 @@ class Pair:
     """A well-behaved producer and its consumer, in a process of their own."""
 
     def __init__(self, broker):
-        self._rounds: list[tuple[float, float]] = []
+        self._rounds = []
         program = [sys.executable, "-m", "tests.hostile.connection_pair"]
         words = [*program, str(broker.port), f"pair.{uuid4().hex[:8]}"]
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT)

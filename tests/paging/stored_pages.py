@@ -1,9 +1,5 @@
 """A world whose addresses page, to a store whose files are in memory."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from stompring.paging.paged_queue import TargetArea
 
 from ..store.stored_broker import BEGUN, StoredBroker
@@ -24,7 +20,7 @@ class StoredPages(StoredBroker):
         after=0,
         **configuration,
     ):
-        self.terms: dict[str, Any] = {
+        self.terms = {
             "limit": limit,
             "settings": settings,
             "page_size": page_size,

@@ -1,7 +1,5 @@
 """Last-value queues whose messages are in pages: exact while they page, and after a restart."""
 
-from typing import cast
-
 import pytest
 
 from stompring.settings.model import RoutingType
@@ -153,7 +151,7 @@ class TestRestart:
         world.queue(**KEYED)
         put(world, range(30), 30, durable=True)
         world.settle_down()
-        again = cast(Starting, Starting.killed(cast(Starting, world)))
+        again = Starting.killed(world)
         queue = again.directory.queue("q")
         taker = join(queue)
         for _ in range(turns):
@@ -173,7 +171,7 @@ class TestRestart:
         world.queue(**KEYED)
         put(world, range(30), 30, durable=True)
         world.settle_down()
-        again = cast(Starting, Starting.killed(cast(Starting, world)))
+        again = Starting.killed(world)
         queue = again.directory.queue("q")
         for _ in range(turns):
             again.one_turn()

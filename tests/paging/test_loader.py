@@ -1,9 +1,5 @@
 """The loader takes turns with everybody else, and leaves queues that keep up their part of the time."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 
 from stompring.broker.clock import Clock
@@ -29,7 +25,7 @@ class Place:
 
     def __init__(self, others=0):
         self.time = 0.0
-        self.calls: list[Callable[..., object]] = []
+        self.calls = []
         self.loader = Loader(Clock(self), lambda: others, self.seconds)
 
     def seconds(self):
@@ -53,7 +49,7 @@ class Endless:
     def __init__(self, place):
         self.place = place
         self.requested = False
-        self.slices: list[float] = []
+        self.slices = []
 
     def work(self, in_time):
         began = self.place.time

@@ -3,15 +3,12 @@
 Nothing here reads a file of the broker. A message is known by its *mark*, the first word of its body.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from contextlib import contextmanager
 
 from ..broker_document import anycast, multicast
 from ..end_to_end.lasting import DURABLE
-from ..stomp_client import Frame, StompClient
 
 #: Small segments, in which little counts before they are compacted, and all of it is kept.
 CORE = (
@@ -23,7 +20,7 @@ CORE = (
 #: Milliseconds of a redelivery-delay.
 DELAY = 60
 
-SETTINGS: dict[str, dict[str, object]] = {
+SETTINGS = {
     "paged.#": {"max-size-messages": 3, "page-size-bytes": 4096},
     "paged.slow": {"max-size-messages": 3, "page-size-bytes": 4096, "redelivery-delay": DELAY},
     "paged.dying": {
@@ -53,9 +50,6 @@ PASSING_ADDRESSES = re.sub(
     ADDRESSES.replace("<durable>true</durable>", "<durable>false</durable>"),
 )
 
-#: Queue, mark, event: how often.
-Counts = Counter[tuple[str, str, str]]
-
 
 def mark_of(frame):
     """What a message is known by."""
@@ -67,8 +61,8 @@ class Actions:
 
     def __init__(self, broker, *, durable=True):
         self.broker = broker
-        self.sent: dict[str, str] = DURABLE if durable else {}  # headers of every SEND
-        self.expected: Counts = Counter()
+        self.sent = DURABLE if durable else {}  # headers of every SEND
+        self.expected = Counter()
         self.sender = broker.connect()
         self._last = 0
 
@@ -103,8 +97,8 @@ class Reader:
     def __init__(self, actions, queue, window, ack):
         self.actions = actions
         self.queue = queue
-        self.client: StompClient = actions.broker.connect()
-        self.out: list[Frame] = []
+        self.client = actions.broker.connect()
+        self.out = []
         credit = {"prefetch_count": window} if window else {}
         self.client.subscribe(f"::{queue}", id="r", ack=ack, **credit)
 
@@ -426,7 +420,7 @@ def run_actions(broker, retain="DURABLE"):
 
 def expected_of(actions):
     """By queue, message and event."""
-    found: dict[str, dict[tuple[str, str], int]] = {}
+    found = {}
     for (queue, each, event), count in actions.expected.items():
         if count:
             found.setdefault(queue, {})[each, event] = count

@@ -1,7 +1,5 @@
 """Files of a store to read: of a broker in memory, with all that a message record can have in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from stompring.broker import publish
@@ -16,7 +14,7 @@ from ..store.paged_broker import SETTINGS, PagedBroker
 KEPT = Path("/data/retention")
 
 #: Escapes, a name that comes twice, an empty value, letters of more than one byte.
-HEADERS: list[dict[str, str]] = [
+HEADERS = [
     {},
     {"colour": "red", "size": "10"},
     {"a\\cb": "one\\ntwo\\\\n", "a": "x:y:z"},

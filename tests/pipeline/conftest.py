@@ -1,7 +1,5 @@
 """A SparkSession for the tests that need one; they are skipped where it cannot be."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from importlib.util import find_spec
 

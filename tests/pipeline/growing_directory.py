@@ -1,7 +1,5 @@
 """A data directory that grows as a broker lets it, one step after the other, and what was written to it."""
 
-from __future__ import annotations
-
 import json
 import os
 from array import array
@@ -24,7 +22,7 @@ class File:
         self.name = f"{folder}/{number:09d}.{FOLDERS[folder]}"
         self.data = bytearray(pack_header(JOURNAL if folder == "journal" else PAGE, 1, 1))
         self.starts = array("I")
-        self.ids: list[int] = []
+        self.ids = []
         self.half = b""  # what is still to come of a record
         self.sealed = self.deleted = False
 
@@ -39,7 +37,7 @@ class GrowingDirectory:
 
     def __init__(self, root):
         self.root = root
-        self.files: dict[str, list[File]] = {folder: [] for folder in FOLDERS}
+        self.files = {folder: [] for folder in FOLDERS}
         self._next = 0
         self._page = 0
 

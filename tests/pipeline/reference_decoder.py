@@ -1,10 +1,7 @@
 """What a file's tables should hold: read record by record with the tables of docs/dev/store-format.md."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from zlib import crc32
 
 from ..store.format_tables import Format, Malformed
@@ -13,8 +10,6 @@ FORMAT = Format.of_document()
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 REASONS = ("acknowledged", "expired", "killed", "replaced")
 PLAIN = {"\\n": "\n", "\\r": "\r", "\\c": ":", "\\\\": "\\"}
-
-Row = dict[str, Any]
 
 
 def time(milliseconds):
@@ -27,7 +22,7 @@ def payloads(data):
 
     The queues of a MESSAGE are those that have it retained.
     """
-    passing: set[int] = set()
+    passing = set()
     for title, fields in _payloads(data):
         if title == "SCOPED":
             if fields["scope"] == 2:
@@ -74,7 +69,7 @@ def _payloads(data):
 
 def rows(data):
     """The rows of ``messages``."""
-    names: dict[tuple[int, int], str] = {}
+    names = {}
     found = []
     for title, fields in payloads(data):
         if title == "NAME":
@@ -113,7 +108,7 @@ def retained(record):
 def _message(fields, names, queue):
     head = fields["head"]
     block = head[len(head) - 1 - fields["block_length"] : -1].decode()
-    headers: dict[str, str] = {}
+    headers = {}
     for line in block.split("\n")[:-1]:
         name, _, value = (re.sub(r"\\.", lambda code: PLAIN[code[0]], part) for part in line.partition(":"))
         headers.setdefault(name, value)
@@ -135,7 +130,7 @@ def _message(fields, names, queue):
 
 def samples(data):
     """The rows of ``samples``."""
-    names: dict[tuple[int, int], str] = {}
+    names = {}
     found = []
     for title, fields in payloads(data):
         if title == "NAME":
@@ -163,7 +158,7 @@ def events(data):
             if title == "MESSAGE" and len(each["queues"]) == 1:
                 homes[each["queues"][0]] = each["address"]
     latest = header["created"]
-    found: list[Row] = []
+    found = []
     for title, fields in every:
         for about in [fields] if title != "RETAINED" else retained(fields):
             is_message = title == "RETAINED" or (title == "MESSAGE" and _is_new(about))
@@ -186,7 +181,7 @@ def events(data):
     return found
 
 
-EMPTY: Row = dict.fromkeys(("message_id", "page", "index", "deliveries", "due"))
+EMPTY = dict.fromkeys(("message_id", "page", "index", "deliveries", "due"))
 
 
 def _is_new(message):
@@ -194,7 +189,7 @@ def _is_new(message):
 
 
 def _events(title, fields):
-    about: Row = {"queue_number": fields.get("queue", 0)}
+    about = {"queue_number": fields.get("queue", 0)}
     if title.startswith("PAGE_"):
         about["page"] = fields["page"]
     if title in ("SETTLED", "PAGE_SETTLED"):

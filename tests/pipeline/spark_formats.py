@@ -1,7 +1,5 @@
 """The formats of Spark as a session gets them, and what Spark asks of them, without Spark."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from pyspark.sql import types

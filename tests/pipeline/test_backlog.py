@@ -261,7 +261,6 @@ limits = st.one_of(
     st.builds(Limit, st.none(), st.integers(1, 3)),
     st.builds(Limit, st.none(), st.none(), st.integers(1, 8)),
 )
-Step = tuple[str, str]
 
 
 @examples(60)

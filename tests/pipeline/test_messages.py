@@ -5,7 +5,6 @@ import struct
 from array import array
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,6 @@ from .spark_formats import reader, table
 
 FILES = broker_files()
 SMALL = broker_files(count=1, paged=12, journal_file_size=1500)
-Row = dict[str, Any]
 
 
 def rows(data, name="journal/000000001.journal", **options):

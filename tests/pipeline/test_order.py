@@ -27,7 +27,6 @@ from .test_source_stream import batches
 #: Bytes of a record of the layouts below.
 RECORD = 10
 
-Layout = dict[str, list[list[int]]]  # by folder, of each file the times of its rows
 
 
 class Rows:

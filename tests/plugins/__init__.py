@@ -1,7 +1,5 @@
 """The policies that are shipped in plugins/, tested as anybody would test a policy of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,12 +1,9 @@
 """Policies under random use, held to what they promise after every single step."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
 
-from stompring.policy import MessageView
 from stompring.policy.testing import PolicyHarness
 
 from . import policy, remembered, timers
@@ -19,7 +16,7 @@ class Use:
 
     def __init__(self, seed):
         self.random = random.Random(seed)
-        self._held: list[MessageView] = []
+        self._held = []
 
     def step(self, harness, sends, pauses):
         """Do one thing; ``sends`` is how much of all is sending."""

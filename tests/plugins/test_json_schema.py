@@ -1,9 +1,6 @@
 """plugins/json_schema.py"""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
@@ -177,7 +174,7 @@ def test_references_within_the_file(tmp_path, schema):
 )
 @pytest.mark.parametrize("deep", [False, True])
 def test_references_that_lead_elsewhere(tmp_path, target, deep):
-    schema: Any = {"$ref": target}
+    schema = {"$ref": target}
     write(tmp_path, {"$id": "https://example.org/a", "not": {"items": schema}} if deep else schema)
     text = fault(KIND, folder=tmp_path, schema="order.json")
     assert f"$ref '{target}' cannot be resolved in this file, and nothing is fetched" in text

@@ -1,9 +1,6 @@
 """The deciding hooks: `admit`, `full`, `overflow`, `subscribed`, and every verdict."""
 
-from __future__ import annotations
-
 import logging
-from typing import Any
 
 import pytest
 
@@ -16,10 +13,8 @@ from stompring.policy import (
     PAGE,
     AddressPolicy,
     ChangeHeaders,
-    Offer,
     Redirect,
     Refuse,
-    Subscriber,
     Wait,
 )
 from stompring.policy.testing import PolicyHarness
@@ -77,7 +72,7 @@ def test_a_message_is_dropped_and_counted():
 
 
 def test_content_of_an_offer():
-    shown: list[Any] = []
+    shown = []
 
     def look(offer):
         shown.append(
@@ -104,7 +99,7 @@ def test_content_of_an_offer():
 
 
 def test_nothing_of_the_body_is_kept():
-    kept: list[Offer] = []
+    kept = []
     harness = admits(kept.append)
     harness.send(b"large")
     assert kept[0].body == b""
@@ -175,7 +170,7 @@ def test_redirect_needs_the_permission_to_create_the_address():
 
 
 def test_wait_blocks_the_producer():
-    passed: list[bytes] = []
+    passed = []
 
     def admit(offer):
         if offer.body == b"early" and not passed:
@@ -241,7 +236,7 @@ def test_a_policy_that_wants_to_end_the_process_ends_nothing():
 
 
 def test_messages_of_a_transaction_are_evaluated_at_send():
-    offered: list[bytes] = []
+    offered = []
 
     def admit(offer):
         offered.append(offer.body)
@@ -439,7 +434,7 @@ def test_policy_may_evict_for_a_message_returned_to_a_full_ring(makes_way):
 
 
 def test_a_subscriber_is_refused():
-    seen: list[Subscriber] = []
+    seen = []
 
     class Door(AddressPolicy):
         """Lets only Ann in."""

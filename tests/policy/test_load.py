@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import os
-from collections.abc import Callable
 
 import pytest
 
@@ -10,7 +9,7 @@ from stompring.errors import ConfigurationError
 from stompring.policy import AddressPolicy
 from stompring.policy.load import ENTRY_POINT_GROUP, PluginLoadError, PluginSources, load
 from stompring.settings.broker_xml import read_broker_xml
-from stompring.settings.model import BrokerConfiguration, PolicyUse
+from stompring.settings.model import PolicyUse
 
 GOOD = '''
 """A policy."""
@@ -30,7 +29,6 @@ class Good(AddressPolicy):
             raise KeyError("oh")
 '''
 
-Writes = Callable[..., BrokerConfiguration]
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The hooks that are notified: each of what happens to messages, once, with the message as it then is."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.policy import AddressPolicy
@@ -16,7 +14,7 @@ class Recorder(AddressPolicy):
 
     def created(self):
         """See AddressPolicy."""
-        self.notified: list[tuple[str, bytes]] = []
+        self.notified = []
 
     def _tell(self, hook, message):
         self.notified.append((hook, message.body))
@@ -204,7 +202,7 @@ def test_copies_in_a_circle_come_to_an_end():
 
 
 def test_copy_without_a_queue_is_lost():
-    taken: list[bool] = []
+    taken = []
 
     class Spill(AddressPolicy):
         """Tries to copy."""

@@ -1,7 +1,5 @@
 """What policies hear of a message that they have let pass: once that it has entered, or that it was refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.policy import (
@@ -30,9 +28,9 @@ class Counts(AddressPolicy):
 
     def created(self):
         """See AddressPolicy."""
-        self.evaluated: list[bytes] = []
-        self.came: list[tuple[str, bytes, str | None]] = []
-        self.gone: list[tuple[bytes, str]] = []
+        self.evaluated = []
+        self.came = []
+        self.gone = []
         self.waits = 1
 
     def admit(self, offer):

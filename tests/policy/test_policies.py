@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from stompring.broker.clock import Timer
 from stompring.policy import AddressPolicy, ChangeHeaders, Redirect, Refuse, parameter
 from stompring.policy.hooks import Policies
 from stompring.policy.load import load
@@ -24,7 +22,7 @@ from stompring.settings.model import (
 
 from ..broker.broker_fixture import BrokerFixture
 
-LIVES: list[tuple[str, str, int]] = []
+LIVES = []
 
 
 class Lives(AddressPolicy):
@@ -280,8 +278,8 @@ class Ticks(AddressPolicy):
 
     def created(self):
         """See AddressPolicy."""
-        self.ticks: list[Any] = []
-        self.timer: Timer = self.address.call_later(1.5, self.tick, "first")
+        self.ticks = []
+        self.timer = self.address.call_later(1.5, self.tick, "first")
         self.address.call_later(2, self.boom)
 
     def tick(self, what):
@@ -327,7 +325,7 @@ def test_cancelled_timers_are_forgotten():
 def test_the_clock_of_the_kit_is_exact():
     for n in range(1, 1000):
         clock = ManualClock()
-        rung: list[int] = []
+        rung = []
         clock.callLater(n / 1000, rung.append, n)
         clock.advance((n - 1) / 1000)
         assert rung == []
@@ -377,7 +375,7 @@ def test_messages_recovered_into_memory_are_enqueued():
         """Hears of what waits."""
 
         def created(self):
-            self.received: list[bytes] = []
+            self.received = []
 
         def enqueued(self, message):
             self.received.append(message.body)

@@ -67,7 +67,7 @@ def test_a_wrong_unit_in_a_hook_is_not_taken_for_a_fault_of_the_policy():
 
 def test_usual_times_are_taken():
     harness = PolicyHarness(Waits)
-    rang: list[int] = []
+    rang = []
     harness.policy.address.call_later(86_400, rang.append, 1)
     harness.policy.address.call_later(0.25, rang.append, 2)
     harness.advance(250)
@@ -117,7 +117,7 @@ class Lives(AddressPolicy):
 
     def created(self):
         """See AddressPolicy."""
-        self.waiting: list[bytes] = []
+        self.waiting = []
         self.address.state["lives"] = self.address.state.get("lives", 0) + 1
 
     def enqueued(self, message):
@@ -174,7 +174,7 @@ def test_state_takes_what_json_has_and_no_more_than_its_limit():
             """See AddressPolicy."""
             others.append(self.address.state)
 
-    others: list[Any] = []
+    others = []
     harness = PolicyHarness(Lives, after=Other)
     state, other = harness.policy.address.state, others[0]
     state["list"] = given = [1, {"a": None}, "ü\ud800", 0.5, True]

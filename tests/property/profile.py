@@ -1,7 +1,5 @@
 """How long the property tests run: the same examples each time, or new ones, so many times as many as one asks for."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

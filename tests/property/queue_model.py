@@ -6,7 +6,6 @@ might take it, and that nobody is left who could have been given something.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 MAX_ATTEMPTS = 3
@@ -283,7 +282,7 @@ class Model:
         self.scheduled.clear()
 
     def kill(self, item):
-        held: Callable[[], list[list[Item]]] = lambda: [self.pending, self.scheduled, self.delivering]  # noqa: E731
+        held = lambda: [self.pending, self.scheduled, self.delivering]  # noqa: E731
         next(items for items in held() if item in items).remove(item)
         self.killed += 1
 

@@ -21,7 +21,7 @@ from .profile import examples
 NAMES = ("a", "b", "c", "d.x", "d.y")
 PATTERNS = (*NAMES, "d.*", "#")
 COLOURS = ("red", "blue")
-TYPES: tuple[RoutingType | None, ...] = (None, ANYCAST, MULTICAST)
+TYPES = (None, ANYCAST, MULTICAST)
 
 DIVERTS = st.lists(
     st.tuples(

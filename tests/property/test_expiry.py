@@ -21,7 +21,7 @@ SLACK = 20
 #: Milliseconds; messages of different lifetimes share pages. The last are beyond what a page lists at a time.
 LIFETIMES = (0, 5, 100, 1000, 1500, 3000, 8000, 400_000)
 WAITS = (1, 30, 30, 30, 250, 250, 1000, 2500, 6000, 400_000)
-MORE: tuple[dict[str, str], ...] = (
+MORE = (
     {},
     {},
     {"colour": "red"},

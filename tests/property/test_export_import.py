@@ -6,7 +6,6 @@ A model says what a queue of each kind has of the messages of a file: the newest
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,10 +20,8 @@ from ..broker_document import broker_xml
 from ..cli.conftest import invoke
 from .profile import examples
 
-Fields = dict[str, Any]
-
 #: Options of the queues, by their names.
-KINDS: dict[str, Fields] = {
+KINDS = {
     "plain": {},
     "ring": {"ringSize": 2},
     "last-value": {"lastValue": True, "lastValueKey": "key"},

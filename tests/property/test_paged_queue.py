@@ -1,6 +1,5 @@
 """A queue that is partly on disk under random use: everything is delivered once, in order, to one who may have it."""
 
-from typing import Any
 from unittest import mock
 
 from hypothesis import strategies as st
@@ -19,7 +18,7 @@ GROUPS = [b"a", b"a", b"b", b"c", None]
 CHOICE = st.integers(min_value=0, max_value=1000)
 #: Bytes of memory for dispatch: hardly anything, a few messages, plenty.
 MEMORY = st.sampled_from([500, 3_000, 1 << 20])
-LIMITS: list[dict[str, Any]] = [
+LIMITS = [
     {},
     {"prefetch_page_messages": 2},
     {"max_read_page_messages": 3},

@@ -1,7 +1,5 @@
 """Engines that the tests of the replicated log share."""
 
-from __future__ import annotations
-
 import pytest
 
 from .. import postgres_server

@@ -1,7 +1,5 @@
 """Data directories of tests: what is in them, and brokers that have one."""
 
-from __future__ import annotations
-
 from itertools import count
 
 from stompring.replication.copy import LocalCopy
@@ -46,7 +44,7 @@ class ActiveBroker:
         claimed = self.log.claim(writer, self.copy.sequence, claim)
         assert claimed is not None
         self.copy.apply([LogEntry(claimed, 0, writer, 0, claim)])
-        self.lost: list[str] = []
+        self.lost = []
         self.files = ReplicatedFiles(self.log, self.copy, self.lost.append, patience=0)
 
     def beat(self):

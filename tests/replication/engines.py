@@ -1,8 +1,6 @@
 """What the tests of all engines of the log say and ask."""
 
-from __future__ import annotations
-
-from stompring.replication.log import FileChange, LogEntry, LogUnavailable, Operation
+from stompring.replication.log import FileChange, LogUnavailable, Operation
 
 from ..waiting import Deadline
 
@@ -33,7 +31,7 @@ def append(log, *changes):
 
 def read_all(log):
     """All entries, once the engine answers."""
-    entries: list[LogEntry] = []
+    entries = []
     while found := retried(log.read, entries[-1].sequence if entries else 0, 0):
         entries += found
     return entries

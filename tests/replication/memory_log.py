@@ -3,17 +3,13 @@
 Faults are injected by client: a list of what happens to its next entries, or an engine that does not answer.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
-from collections.abc import Callable
 from threading import Condition
 from time import time
 
 from stompring.replication.log import (
     CONTROL,
     Fenced,
-    FileChange,
     LogFull,
     LogStatus,
     LogUnavailable,
@@ -38,13 +34,13 @@ class MemoryEngine:
         self.identity = "1"
         self.max_bytes = max_bytes
         self.available = True  # False: it has no majority
-        self.stored: list[tuple[str, bytes, int]] = []  # key, payload, time
-        self.purged: set[int] = set()
+        self.stored = []  # key, payload, time
+        self.purged = set()
         self.bytes = 0
         self.changed = Condition()
-        self.delayed: list[Callable[[], object]] = []
-        self.requested: dict[str, list[str]] = {}
-        self.listening: dict[str, bool] = {}  # brokers that look for requests, and whether they are active
+        self.delayed = []
+        self.requested = {}
+        self.listening = {}  # brokers that look for requests, and whether they are active
         self._now = now
 
     @property
@@ -122,11 +118,11 @@ class MemoryLog:
         self.engine = engine
         self.broker = broker
         self.connected = True  # False: this client does not reach the engine
-        self.faults: deque[str | None] = deque()
+        self.faults = deque()
         self.writer = 0
         self.expected = 0
         self._number = 0
-        self._waiting: deque[tuple[int, FileChange]] = deque()  # to be stored, in order
+        self._waiting = deque()  # to be stored, in order
         self._unknown = False  # the first of them may be stored
         self._identity = ""
 

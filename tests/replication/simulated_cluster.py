@@ -1,12 +1,9 @@
 """Brokers over a simulated engine, stepped in the order of time on one clock."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from random import Random
 
 from stompring.replication.log import Beat, FileChange, Operation
-from stompring.replication.role import Node, Role, StepDown, Timing
+from stompring.replication.role import Node, Role, Timing
 
 from .simulated_engine import SimulatedClock, SimulatedCopy, SimulatedEngine, SimulatedLog
 
@@ -15,8 +12,8 @@ TIMEOUT = 3.0
 
 class Callbacks:
     def __init__(self):
-        self.events: list[str] = []
-        self.requests: list[StepDown] = []
+        self.events = []
+        self.requests = []
 
     def on_active(self):
         self.events.append("active")
@@ -68,11 +65,11 @@ class Cluster:
     def __init__(self, *names, max_bytes=-1):
         self.clock = SimulatedClock()
         self.engine = SimulatedEngine(self.clock, max_bytes)
-        self.brokers: dict[str, Broker] = {}
-        self.copies: dict[str, SimulatedCopy] = {}
+        self.brokers = {}
+        self.copies = {}
         self.starts = 0
         self.wall_time = 0.0
-        self.on_step: Callable[[], None] = lambda: None
+        self.on_step = lambda: None
         for name in names:
             self.start(name)
 

@@ -1,14 +1,10 @@
 """An engine in memory with faults, on a simulated clock: brokers cut off, lost answers, outages, partial appends."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable
 
 from stompring.replication.log import (
     CONTROL,
     Fenced,
-    FileChange,
     LogEntry,
     LogFull,
     LogStatus,
@@ -37,8 +33,8 @@ class SimulatedEngine:
     def __init__(self, clock, max_bytes=-1):
         self.clock = clock
         self.max_bytes = max_bytes
-        self.entries: list[LogEntry] = []
-        self.purged: set[int] = set()
+        self.entries = []
+        self.purged = set()
         self.down = False
         self.leader = "n1"
         self.listens = True  # the broker that is asked for something receives it
@@ -46,8 +42,8 @@ class SimulatedEngine:
         self.skew = 0.0
         self.stored_at = clock.now
         self.bytes = 0
-        self.requests: dict[str, list[str]] = {}
-        self.on_claim: Callable[[LogEntry], None] = lambda entry: None
+        self.requests = {}
+        self.on_claim = lambda entry: None
 
     @property
     def last(self):
@@ -91,9 +87,9 @@ class SimulatedLog:
         self.partial = 1.0
         self.waited = 0.0  # seconds that the calls since `take_waited` blocked
         #: Called before and after a call reaches the engine, with its name.
-        self.interrupt: Callable[[str], None] = lambda call: None
+        self.interrupt = lambda call: None
         self._writer = self._number = self._expected = 0
-        self._pending: list[FileChange] = []
+        self._pending = []
 
     def take_waited(self):
         waited, self.waited = self.waited, 0.0
@@ -213,8 +209,8 @@ class SimulatedCopy:
 
     def __init__(self):
         self.sequence = 0
-        self.files: dict[str, bytes] = {}
-        self.fault: OSError | None = None
+        self.files = {}
+        self.fault = None
         self.gap = False  # entries are missing that were purged meanwhile
         self.missing = 0
         self.summary = Summary()

@@ -2,7 +2,6 @@
 a directory that plain files have written.
 """
 
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,8 +29,6 @@ NAMES = st.sampled_from(
 )
 SIZES = st.sampled_from([0, 1, 7, 100, 1000, MAX_ENTRY_DATA - 1, MAX_ENTRY_DATA, 2 * MAX_ENTRY_DATA + 5])
 FAULTS = st.lists(st.sampled_from([None, None, None, LOST, UNANSWERED, DELAYED, FULL]), max_size=4)
-
-Task = Callable[[Files, Path], object]
 
 
 def _data(size, byte):

@@ -1,7 +1,5 @@
 """Hashers that are as quick as argon2 lets them be: tests check what is done with hashes, not their strength."""
 
-from __future__ import annotations
-
 from argon2 import PasswordHasher
 
 QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)

@@ -1,7 +1,5 @@
 """Logins by LDAP, against a real directory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

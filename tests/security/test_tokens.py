@@ -1,7 +1,5 @@
 """Logins by token, with real keys."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,10 +1,6 @@
 """What the tests of selectors test them on."""
 
-from __future__ import annotations
-
 from stompring.selector import compile_selector
-
-Value = str | int | float | bool | None
 
 
 class Message:
@@ -13,7 +9,7 @@ class Message:
     def __init__(self, properties, body=b""):
         self._properties = properties
         self._body = body
-        self.asked: list[str] = []
+        self.asked = []
 
     def get_property(self, name):
         self.asked.append(name)
@@ -28,7 +24,7 @@ class LinesMessage:
     """Properties that are all text, as lines; and a count of how often it was asked for others than lines."""
 
     def __init__(self, properties):
-        self.asked: list[str] = []
+        self.asked = []
         self._properties = properties
         lines = [b"1\ncontent-length:1\n"]
         for name, value in properties.items():

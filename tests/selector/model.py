@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-Tree = tuple[Any, ...]
-
 
 class Model:
     """Evaluates a tree on a dictionary of properties."""
@@ -21,7 +19,7 @@ class Model:
     # -- conditions: True, False, None
 
     def condition(self, tree):
-        result: bool | None = getattr(self, "_" + tree[0])(*tree[1:])
+        result = getattr(self, "_" + tree[0])(*tree[1:])
         return result
 
     def _and(self, *parts):

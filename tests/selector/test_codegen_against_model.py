@@ -1,14 +1,12 @@
 """Compiled predicates give what a slow and plain interpreter gives, on whatever selector and message."""
 
-from __future__ import annotations
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stompring.selector import compile_selector
 from tests.property.profile import examples
 from tests.selector.message import LinesMessage, Message
-from tests.selector.model import Model, Tree, written
+from tests.selector.model import Model, written
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 TEXTS = [
@@ -65,7 +63,7 @@ def _arithmetic(values):
 
 
 # A minus before a numeric constant makes one constant of both, so the model's trees have none.
-VALUES: st.SearchStrategy[Tree] = st.recursive(PROPERTY | NUMBER | STRING, _arithmetic, max_leaves=4)
+VALUES = st.recursive(PROPERTY | NUMBER | STRING, _arithmetic, max_leaves=4)
 ORDERED = VALUES.filter(lambda tree: tree[0] != "string")
 
 
@@ -82,7 +80,7 @@ def _compound(conditions):
     )
 
 
-CONDITIONS: st.SearchStrategy[Tree] = st.recursive(
+CONDITIONS = st.recursive(
     st.tuples(st.just("compare"), st.sampled_from(["=", "<>"]), VALUES, VALUES)
     | st.tuples(
         st.just("compare"), st.sampled_from(["=", "<>"]), PROPERTY, st.tuples(st.just("truth"), st.booleans())

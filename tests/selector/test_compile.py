@@ -1,7 +1,5 @@
 """The front door: selectors as objects, prefixes, limits, and that nothing but InvalidSelector ever comes out."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import warnings
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 
 from stompring.selector import InvalidSelector, Selector, compile_selector
 from tests.property.profile import examples
-from tests.selector.message import Message, Value, outcome
+from tests.selector.message import Message, outcome
 
 
 def test_a_selector_knows_its_text_and_what_it_reads():
@@ -80,7 +78,7 @@ def test_the_last_of_contradicting_prefixes_counts(prefixes, converts):
 
 
 def test_hyphenated_names():
-    properties: dict[str, Value] = {"content-type": "x", "a": "5", "b": "3", "a-b": "x", "a--b": "y"}
+    properties = {"content-type": "x", "a": "5", "b": "3", "a-b": "x", "a--b": "y"}
     message = Message(properties)
     assert compile_selector("hyphenated_props:content-type = 'x'").matches(message)
     assert compile_selector("hyphenated_props:a-b = 'x' AND a--b = 'y' AND a - b = 2").matches(message)

@@ -1,9 +1,5 @@
 """A transport in memory that behaves as a TCP connection does where the protocol relies on it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransportWithDisconnection
 
@@ -19,7 +15,7 @@ from ..websocket_client import WebSocketClient
 
 def read_pieces(data):
     """The frames of WebSocket in these bytes, which are all whole."""
-    reader: Any = WebSocketClient.__new__(WebSocketClient)
+    reader = WebSocketClient.__new__(WebSocketClient)
     reader.buffer = data
     found = []
     while (piece := reader.cut()) is not None:

@@ -1,9 +1,6 @@
 """A session without a socket: what a client writes goes in, what it would read comes out as frames."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import Any
 
 from stompring.session.commands import StompSession
 from stompring.session.connect import Anonymous
@@ -37,7 +34,7 @@ def parse(data):
             continue
         head, _, rest = data.partition(b"\n\n")
         command, *lines = head.split(b"\n")
-        headers: dict[str, str] = {}
+        headers = {}
         for line in lines:
             name, _, value = line.partition(b":")
             headers.setdefault(unescape(name, b"1.2").decode(), unescape(value, b"1.2").decode())
@@ -84,7 +81,7 @@ class Server:
 
     def __init__(self, settings=None, authenticator=None, acceptor=None, **configuration):
         self.world = BrokerFixture(settings, **configuration)
-        options: dict[str, Any] = {"anycast_prefix": ("/queue/",), "multicast_prefix": ("/topic/",)}
+        options = {"anycast_prefix": ("/queue/",), "multicast_prefix": ("/topic/",)}
         self.acceptor = StompAcceptor("stomp", "127.0.0.1", 0, **(options | (acceptor or {})))
         self.outgoing = Outgoing(self.world.broker.clock)
         self.authenticator = authenticator or Anonymous()

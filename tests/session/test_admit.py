@@ -1,7 +1,5 @@
 """SEND to an address with policies: on the short way too, without a receipt, and in one read with others."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.policy import (
@@ -26,7 +24,7 @@ class Door(AddressPolicy):
 
     def created(self):
         """See AddressPolicy."""
-        self.asked: list[bytes] = []
+        self.asked = []
         self.waits = True
 
     def admit(self, offer):

@@ -1,16 +1,12 @@
 """Three reasons not to read, any of which is enough."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 
 from stompring.session.outbox import Reading
 
 from .session_fixture import RecordingWire
 
-PAIRS: list[tuple[Callable[[Reading], None], Callable[[Reading], None]]] = [
+PAIRS = [
     (Reading.pause, Reading.resume),
     (Reading.throttle, Reading.unthrottle),
     (Reading.suspend, Reading.unsuspend),

@@ -1,9 +1,5 @@
 """CONNECT, STOMP and DISCONNECT."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 from stompring.session.connect import Login
 
 from .session_fixture import Server, frame
@@ -13,8 +9,8 @@ class Slow:
     """Answers when the test wants it."""
 
     def __init__(self):
-        self.asked: list[tuple[str | None, str | None]] = []
-        self.answer: Callable[[Login | None, str], None] = lambda login, reason: None
+        self.asked = []
+        self.answer = lambda login, reason: None
 
     def authenticate(self, credentials, answer):
         self.asked.append((credentials.login, credentials.passcode))

@@ -1,10 +1,6 @@
 """Limits of one connection, and of all sessions together."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from itertools import product
-from typing import Any
 
 import pytest
 
@@ -21,7 +17,7 @@ from stompring.stomp.headers import FIRST_FRAME
 from ..broker.broker_fixture import ANYCAST
 from .session_fixture import Server, frame
 
-KEEP: dict[str, dict[str, Any]] = {"#": {"auto_delete_queues": False}}
+KEEP = {"#": {"auto_delete_queues": False}}
 
 
 OF_THE_BROKER = (
@@ -137,7 +133,7 @@ READERS = 20
 @pytest.mark.parametrize("topic", [True, False], ids=["topic", "non-destructive queue"])
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
 def test_each_delivery_of_a_message_counts(ack, topic):
-    settings: dict[str, dict[str, Any]] = {
+    settings = {
         "t": {
             "max_size_bytes": 3 * READERS * REFERENCE_OVERHEAD,
             "address_full_policy": "BLOCK",
@@ -417,7 +413,7 @@ def test_names_that_take_long_to_match_are_taken_in_turns(server, monkeypatch):
         frame("SEND", destination=f"/topic/{number}." + ".".join("a" * 120), receipt=number)
         for number in range(50)
     ]
-    turns: list[Callable[[], object]] = []
+    turns = []
     monkeypatch.setattr(Clock, "soon", lambda _, call: turns.append(call))
     most = STEPS + wildcards.words_after + 3 * MAX_WORDS
     before = wildcards.visited

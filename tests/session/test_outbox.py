@@ -1,7 +1,5 @@
 """What waits to be written."""
 
-from __future__ import annotations
-
 from stompring.session.outbox import ROOM, Outbox, Outgoing
 
 from ..broker.broker_fixture import BrokerFixture
@@ -11,7 +9,7 @@ from .session_fixture import RecordingWire
 class Box:
     def __init__(self, outgoing):
         self.wire = RecordingWire()
-        self.said: list[str] = []
+        self.said = []
         self.outbox = Outbox(
             self.wire, outgoing, lambda: self.said.append("full"), lambda: self.said.append("room")
         )

@@ -1,9 +1,6 @@
 """What a session lets its user do: every operation, and the permissions that it asks for."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
@@ -20,10 +17,10 @@ class Allowing:
     """Rights that are a set. What was asked for is noted, refused or not."""
 
     def __init__(self, *lacking):
-        self.rejections: Counter[PermissionType] = Counter()
+        self.rejections = Counter()
         self.generation = 0
         self.lacking = set(lacking)
-        self.asked: list[tuple[str, str, str | None]] = []
+        self.asked = []
 
     def allows(self, user, permission, address, queue=None):
         self.asked.append((permission.value, address, queue))
@@ -64,9 +61,7 @@ class Scene:
         self.server.directory.invalidate_plans()
 
 
-Case = tuple[str, Callable[..., None], dict[str, str], list[tuple[PermissionType, str, str | None]]]
-
-CASES: list[Case] = [
+CASES = [
     (
         "send to a new queue",
         Client.send,

@@ -1,7 +1,5 @@
 """Many frames in one read are done in slices: others are served between them, and nothing is lost or out of order."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import pytest
@@ -143,7 +141,7 @@ def test_subscribes_of_many_connections_share_slices_and_so_do_their_browsers():
             for at in range(browsers)
         ]
         client.write(b"".join(frames))
-    shown: list[list[str]] = [[] for _ in clients]
+    shown = [[] for _ in clients]
     begun = turns = 0
     while any(client.session.blocked for client in clients) or len(server.broker.scans):
         other.send(b"", "/queue/other", receipt=turns)

@@ -1,9 +1,5 @@
 """What a client is told while the disk has not taken yet what it asked for: nothing that could turn out untrue."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 from stompring.broker.ports import NoStorage
 
 from .session_fixture import Server
@@ -14,7 +10,7 @@ class SlowStorage(NoStorage):
 
     def __init__(self):
         super().__init__()
-        self.waiting: list[Callable[[], None]] = []
+        self.waiting = []
 
     def when_synced(self, call, transactional=False):
         """Not before `sync`."""

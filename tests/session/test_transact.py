@@ -1,7 +1,5 @@
 """BEGIN, COMMIT and ABORT."""
 
-from __future__ import annotations
-
 from time import thread_time
 
 import pytest
@@ -197,7 +195,7 @@ def with_deliveries(ack):
 
 def test_a_cumulative_ack_of_many_is_done_in_slices_and_its_receipt_comes_at_the_end(monkeypatch):
     server, client, ids = with_deliveries("client")
-    settled: list[bytes] = []
+    settled = []
     settle = Queue.settle
     monkeypatch.setattr(
         Queue, "settle", lambda queue, ref: (settled.append(ref.message.body), settle(queue, ref))

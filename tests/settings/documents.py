@@ -1,7 +1,5 @@
 """Small broker.xml documents for the tests beside this file."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.errors import ConfigurationError

@@ -1,7 +1,5 @@
 """Settings of Artemis that this broker does not have: accepted without effect, or refused with advice."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.settings import urls
@@ -18,7 +16,6 @@ from stompring.settings.urls import (
     LISTENER_PARAMETERS,
     OLD_PARAMETER_NAMES,
     STOMP_PARAMETERS,
-    Ignored,
     parse_connector,
 )
 
@@ -86,7 +83,7 @@ def test_each_parameter_of_an_acceptor_is_accepted_or_refused_as_its_row_says(na
 
 @pytest.mark.parametrize("name", CONNECTOR_PARAMETERS)
 def test_each_parameter_of_a_connector_is_accepted_or_refused_as_its_row_says(name):
-    ignored: Ignored = []
+    ignored = []
     url = f"tcp://127.0.0.1:61613?{name}=x"
     if CONNECTOR_PARAMETERS[name].support is Support.NO_EFFECT:
         parse_connector("x", url, ignored=ignored)

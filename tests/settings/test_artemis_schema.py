@@ -1,7 +1,5 @@
 """The compatibility table against Artemis itself: its schema and its URL parameters."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -9,14 +7,14 @@ from lxml import etree
 
 from stompring.settings import urls
 from stompring.settings.artemis import ACCEPTOR_PARAMETERS, CONNECTOR_PARAMETERS, OLD_ELEMENT_NAMES, SECTIONS
-from stompring.settings.document import ElementRule, root_rules
+from stompring.settings.document import root_rules
 from stompring.settings.urls import LISTENER_PARAMETERS, OLD_PARAMETER_NAMES, STOMP_PARAMETERS
 
 from ..artemis import jar_entry, java_class, needs_artemis
 from ..docs import artemis_reference
 
 XS = "{http://www.w3.org/2001/XMLSchema}"
-CORE: ElementRule = root_rules()["configuration"].children["core"]
+CORE = root_rules()["configuration"].children["core"]
 
 #: Names of versions before 2.44, and of the configuration around <core>, which this schema does not have.
 EARLIER = {
@@ -109,7 +107,7 @@ def test_the_table_has_every_element_and_attribute_of_the_schema(paths):
 
 @needs_artemis
 def test_the_page_has_the_names_of_the_schema_and_no_others(paths):
-    of_artemis: dict[str, set[str]] = {}
+    of_artemis = {}
     for path in paths:
         if len(path) > 1:
             of_artemis.setdefault(path[-2], set()).add(path[-1])

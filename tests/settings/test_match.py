@@ -1,7 +1,5 @@
 """Address-settings by specificity: order, merge, literal matches, memory."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -115,7 +113,7 @@ def test_addresses_under_the_same_entries_share_their_settings():
 
 
 def test_lookup_cache_is_bounded_and_avoids_pattern_matching(monkeypatch):
-    tried: list[str] = []
+    tried = []
     matches = Pattern.matches_words
 
     def counting(pattern, address):

@@ -1,9 +1,5 @@
 """What settings say that depends on others."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stompring.settings.match import SettingsRepository, defaults_of
@@ -17,7 +13,7 @@ from stompring.settings.model import (
 
 MB = 1024**2
 
-READING: list[tuple[dict[str, Any], int, int, int, int]] = [
+READING = [
     # given; max-read-page-messages, -bytes, prefetch-page-messages, -bytes in force
     ({}, -1, 20 * MB, -1, 20 * MB),
     ({"page_size_bytes": MB}, -1, 2 * MB, -1, 2 * MB),
@@ -38,7 +34,7 @@ def test_how_much_is_read_from_pages(given, messages, size, prefetched, prefetch
 
 DROP = PageFullPolicy.DROP
 
-FILES: list[tuple[dict[str, Any], int]] = [
+FILES = [
     ({}, 10 * MB),
     ({"page_limit_bytes": 4 * MB}, 10 * MB),  # no policy: no limit
     ({"page_limit_bytes": 4 * MB, "page_full_policy": DROP}, MB),

@@ -1,9 +1,6 @@
 """Each queue option is one row: every reader and writer of queue options has it without a line of its own."""
 
-from __future__ import annotations
-
 from dataclasses import fields
-from typing import Any
 
 import pytest
 
@@ -58,7 +55,7 @@ def another_value(row):
 
 
 def attributes_with(row):
-    given: dict[str, Any] = {row.name: another_value(row) if row.type != "filter" else "a = 1"}
+    given = {row.name: another_value(row) if row.type != "filter" else "a = 1"}
     return QueueAttributes.of(QueueConfiguration("q", "a", RoutingType.ANYCAST, **given), AddressSettings())
 
 
@@ -84,7 +81,7 @@ def test_an_address_setting_has_the_default(row):
     setting = next(each for each in options_of(AddressSettings) if each.name == row.inherits)
     assert (setting.type, setting.unit, setting.source) == (row.type, row.unit, row.source)
     assert row.default is None
-    given: Any = {row.inherits: another_value(row)}
+    given = {row.inherits: another_value(row)}
     made = QueueAttributes.of(QueueConfiguration("q", "a", RoutingType.ANYCAST), AddressSettings(**given))
     assert getattr(made, row.name) == another_value(row)
 

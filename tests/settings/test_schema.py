@@ -1,7 +1,5 @@
 """The schema, the model and the readers say the same."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import fields
 from functools import cache
@@ -13,7 +11,7 @@ from lxml import etree
 
 from stompring.settings.artemis import SECTIONS
 from stompring.settings.broker_xml import _canonical
-from stompring.settings.document import ElementRule, all_elements, parents_of, root_rules, schema_bytes
+from stompring.settings.document import all_elements, parents_of, root_rules, schema_bytes
 from stompring.settings.model import (
     AddressSettings,
     BrokerConfiguration,
@@ -23,7 +21,7 @@ from stompring.settings.model import (
 from stompring.settings.urls import PARAMETER_TYPES
 
 XS = "{http://www.w3.org/2001/XMLSchema}"
-RULES: dict[tuple[str, str], ElementRule] = {(p, name): rule for p, name, rule in all_elements(root_rules())}
+RULES = {(p, name): rule for p, name, rule in all_elements(root_rules())}
 #: The simple types of elements and attributes.
 KINDS = sorted(
     {rule.text for rule in RULES.values() if rule.text}

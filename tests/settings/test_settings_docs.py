@@ -1,7 +1,5 @@
 """docs/settings.md: its tables come from the rows of settings; what is written beside them is true."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import pytest
 
 from stompring.broker.limits import LIMITS
 from stompring.settings.broker_xml import parse_broker_xml
-from stompring.settings.document import ElementRule, all_elements, root_rules
+from stompring.settings.document import all_elements, root_rules
 from stompring.settings.machine import machine_memory
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import FullPolicy, PermissionType
@@ -20,9 +18,8 @@ from ..docs.pages import text_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = text_of("docs/settings.md")
-RULES: dict[tuple[str, str], ElementRule] = {(p, name): rule for p, name, rule in all_elements(root_rules())}
+RULES = {(p, name): rule for p, name, rule in all_elements(root_rules())}
 
-Row = dict[str, str]
 
 #: Defaults that are shares of the machine's memory.
 SHARES = {
@@ -42,8 +39,8 @@ SHARES = {
 def tables(heading):
     """The rows of all tables under ``## heading``, each by its column's name."""
     section = TEXT.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    rows: list[Row] = []
-    columns: list[str] = []
+    rows = []
+    columns = []
     for line in section.splitlines():
         if not line.startswith("|"):
             columns = []

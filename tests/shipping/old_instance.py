@@ -5,8 +5,6 @@ format of anything is released. The archive has ``etc`` and ``data``, the exampl
 ``expected.json`` with what its management API told of every queue.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A broker with every family of metrics, and clients that change all of them. User and password are ``anna``."""
 
-from __future__ import annotations
-
 import socket
 from contextlib import ExitStack, contextmanager, suppress
 

@@ -1,16 +1,12 @@
 """The native cutter of header blocks, compiled for tests where there is a compiler."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Callable
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,5 +37,5 @@ def native_cutter():
     module = _compiled()
     if module is None:
         pytest.skip("a C compiler is not installed with the headers of Python")
-    made: Callable[..., Any] = module.Cutter
+    made = module.Cutter
     return made

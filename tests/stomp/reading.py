@@ -1,7 +1,5 @@
 """Ways to put a stream through a parser, as a session would, and to look at what comes out."""
 
-from __future__ import annotations
-
 from stompring.stomp.parser import Parser
 
 # command, headers in order, content-length, body
@@ -37,7 +35,7 @@ def byte_by_byte(stream):
 
 def read(parser, reads, version=None):
     """All frames, and the error's text. With ``version`` that is agreed on after the first CONNECT or STOMP."""
-    frames: list[Frame] = []
+    frames = []
     for data in reads:
         got = parser.feed(data)
         while got:

@@ -1,14 +1,12 @@
 """Streams and the frames in them: read whole, byte by byte, and with the beginning of another frame after them."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.stomp.parser import Parser
-from tests.stomp.reading import Frame, byte_by_byte, frame, opened, pieces, read
+from tests.stomp.reading import byte_by_byte, frame, opened, pieces, read
 
 # version, stream, frames
-CASES: dict[str, tuple[bytes, bytes, list[Frame]]] = {
+CASES = {
     "no headers, no body": (b"1.2", b"BEGIN\n\n\0", [frame(b"BEGIN", {})]),
     "headers": (
         b"1.2",

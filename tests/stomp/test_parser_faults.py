@@ -1,7 +1,5 @@
 """Streams that break a rule: the frames before the fault come out, then one error that says what is wrong."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.errors import ProtocolError
@@ -10,7 +8,7 @@ from stompring.stomp.parser import Parser
 from tests.stomp.reading import byte_by_byte, opened, pieces, read
 
 # version, stream, parts of the error's text
-FAULTS: dict[str, tuple[bytes, bytes, list[str]]] = {
+FAULTS = {
     "body longer than content-length": (
         b"1.2",
         b"SEND\ncontent-length:3\n\nabcd\0",
@@ -200,7 +198,7 @@ def test_rubbish_after_a_frame_is_not_answered():
     assert (len(frames), error) == (1, None)
 
 
-LAST_GOOD: dict[str, bytes] = {
+LAST_GOOD = {
     "longest command line": b"S" * 100 + b"\n\n\0",
     "longest header line": b"SEND\nlong:" + b"x" * 95 + b"\n\n\0",
     "longest header line, CR included": b"SEND\r\nlong:" + b"x" * 94 + b"\r\n\r\n\0",

@@ -4,10 +4,7 @@ Only ratios are looked at: eight times the bytes may cost 24 times as much, whic
 is quadratic costs 64 times as much.
 """
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -72,7 +69,7 @@ def reads_that_grow(size):
     return [pieces(stream, [1 << power for power in range(len(stream).bit_length())])]
 
 
-CASES: list[Callable[[int], list[Iterable[bytes]]]] = [
+CASES = [
     endless_line,
     endless_headers,
     counted_body,

@@ -1,7 +1,5 @@
 """A broker with pages, and two queues of its address."""
 
-from __future__ import annotations
-
 import pytest
 
 from .paged_broker import PagedBroker

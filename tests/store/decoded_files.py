@@ -1,7 +1,5 @@
 """What is in files of the journal, pages and samples, for tests that look at all of them."""
 
-from __future__ import annotations
-
 import struct
 
 from stompring.store.record import NAME, SAMPLE, SAMPLE_ROW, TRANSACTION, Kind
@@ -32,7 +30,7 @@ def payloads(data):
 
 def rows(data):
     """Of each sample its time, and the rows by queue."""
-    names: dict[int, str] = {}
+    names = {}
     found = []
     assert Header.read(data).kind == 3 and Header.read(data).fault is None
     for payload in payloads(data):

@@ -1,13 +1,6 @@
 """Disks for tests of the store, without a thread: one that does its work at once, one that is told when to."""
 
-from __future__ import annotations
-
 from collections import deque
-from collections.abc import Callable
-from typing import Any
-
-Job = Callable[[], Any]
-Done = Callable[[Any], None]
 
 
 def outcome_of(job):
@@ -23,7 +16,7 @@ class ImmediateDisk:
 
     def __init__(self, clock):
         self.clock = clock
-        self._results: deque[tuple[Done, Any]] = deque()
+        self._results = deque()
 
     def run(self, job, done):
         self._results.append((done, outcome_of(job)))
@@ -43,7 +36,7 @@ class ManualDisk:
     """Does nothing until it is told to."""
 
     def __init__(self):
-        self.jobs: deque[tuple[Job, Done]] = deque()
+        self.jobs = deque()
 
     def run(self, job, done):
         self.jobs.append((job, done))

@@ -3,8 +3,6 @@
 What it knows beyond the tables is said in that document in words: what a later record does to an earlier one.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,7 +183,7 @@ class Directory:
         for column, name in (("expires", "soonest_expiry"), ("due", "soonest_due")):
             assert found[name] == min((m[column] for m in messages if m[column]), default=0)
         assert found["greatest_transaction"] == max(m["transaction"] for m in messages)
-        members: dict[int, set[int]] = {}
+        members = {}
         for index, message in enumerate(messages):
             for queue in message["queues"]:
                 members.setdefault(queue, set()).add(index)

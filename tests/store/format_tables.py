@@ -1,13 +1,10 @@
 """docs/dev/store-format.md as a reader of data directories: its tables, and nothing of the broker's own code."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct
 from collections import ChainMap
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..docs.pages import text_of
 
@@ -41,8 +38,8 @@ class Format:
     """All tables of the document."""
 
     def __init__(self, text):
-        self.tables: dict[str, list[Field]] = {}
-        self.kinds: dict[int, str] = {}
+        self.tables = {}
+        self.kinds = {}
         title = ""
         for line in text.splitlines():
             if line.startswith("#"):
@@ -62,8 +59,8 @@ class Format:
     def read(self, title, data, at=0, stop=None, outer=None):
         """The fields of one table from ``at`` on, and where they end; ``outer`` are those of the table around it."""
         stop = len(data) if stop is None else stop
-        start: int = at
-        fields: ChainMap[str, Any] = ChainMap({}, dict(outer or {}))
+        start = at
+        fields = ChainMap({}, dict(outer or {}))
         for field in self.tables[title]:
             if field.offset is not None and field.offset != at - start:
                 raise Malformed(f"{title}.{field.name} is at {at - start}, not {field.offset}")
@@ -91,7 +88,7 @@ class Format:
         if field.type in ("bytes", "text", "json"):
             size = stop - at if field.count == "*" else self._count(field, fields)
             return _text(field.type, data[at : at + size]), at + size
-        items: list[Any] = []
+        items = []
         unit = field.one
         wanted = None if field.count == "*" else self._count(field, fields)
         while at < stop if wanted is None else len(items) < wanted:

@@ -1,18 +1,8 @@
 """What a broker with a store held at each point of its journal, to compare with what comes back."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from stompring.broker.reference import DELIVERING, GONE, SCHEDULED
 
 from ..broker.broker_fixture import Taker
-
-#: Of one message in one queue: how often it went out, how many of those failed, when it is due and expires, or 0.
-MessageState = tuple[int, int, int, int]
-
-#: A queue: its attributes, then what it holds by message number.
-QueueContents = tuple[Any, dict[int, MessageState]]
 
 #: Where a journal ends: its newest segment, and the bytes in that.
 Position = tuple[int, int]
@@ -57,7 +47,7 @@ class JournalHistory:
 
     def __init__(self, world):
         self.world = world
-        self.entries: list[tuple[Position, dict[str, QueueContents]]] = []
+        self.entries = []
         self.safe = 0  # the entry
         self._gather = world.journal.gather
         world.journal.gather = world.writer.gather = self._gather_and_note  # type: ignore[method-assign]
@@ -95,7 +85,7 @@ class JournalHistory:
 
     def promise(self):
         """Ask to hear when all that was told is safe."""
-        told: list[int] = []
+        told = []
 
         def safe():
             self.safe = max(self.safe, told[0])

@@ -1,11 +1,7 @@
 """A file system in memory, in which a computer may crash and a disk may fail."""
 
-from __future__ import annotations
-
 import errno
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 from stompring.store.files import Files
 
@@ -16,7 +12,7 @@ class Content:
     def __init__(self, data=b""):
         self.data = bytearray(data)
         self.safe = bytes(data)
-        self.writes: list[tuple[int, bytes]] = []  # since the last sync
+        self.writes = []  # since the last sync
 
     def write(self, data, at):
         if at > len(self.data):
@@ -44,10 +40,10 @@ class MemoryFiles(Files):
 
     def __init__(self, contents=None):
         self.contents = {path: Content(data) for path, data in (contents or {}).items()}
-        self.fault: Callable[[str, Path], None] = lambda operation, path: None
-        self.most_per_write: int | None = None  # bytes that one write takes
-        self.operations: list[tuple[str, str]] = []  # with names of files
-        self._descriptors: dict[int, Path] = {}
+        self.fault = lambda operation, path: None
+        self.most_per_write = None  # bytes that one write takes
+        self.operations = []  # with names of files
+        self._descriptors = {}
         self._next = 100
 
     def fail(self, operations="", ending="", make=None):

@@ -1,7 +1,5 @@
 """A stored world with real pages, used as the broker's dispatch would: a cursor at a time, without consumers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from stompring.broker.ports import Reason

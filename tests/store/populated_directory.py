@@ -1,7 +1,5 @@
 """A data directory that a real broker made of what real clients sent, and what must be in it."""
 
-from __future__ import annotations
-
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field

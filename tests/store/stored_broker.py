@@ -1,17 +1,13 @@
 """A world whose broker has a store, in memory or on a disk, and can be started again from what is there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from stompring.broker.broker import Broker
 from stompring.broker.reference import PENDING
 from stompring.policy.hooks import Policies
 from stompring.server.persistence import Persistence
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration
-from stompring.store.files import Disk
 from stompring.store.segment import NO_IDENTITY
 
 from ..broker.broker_fixture import BrokerFixture, bodies
@@ -52,10 +48,10 @@ class StoredBroker(BrokerFixture):
         self.given = {"settings": settings, "root": root, "identity": identity, **configuration}
         self.given["prefill_from"] = prefill_from
         self.configuration = BrokerConfiguration(address_settings=entries, **configuration)
-        self.disk: Disk = disk or ImmediateDisk(self.clock)
-        self.reader: Disk = reader or ImmediateDisk(self.clock)
-        lock: Any = Held(identity=lambda journal: identity)
-        pool: Any = SimpleNamespace(writing=self.disk, reading=self.reader)
+        self.disk = disk or ImmediateDisk(self.clock)
+        self.reader = reader or ImmediateDisk(self.clock)
+        lock = Held(identity=lambda journal: identity)
+        pool = SimpleNamespace(writing=self.disk, reading=self.reader)
         self.persistence = Persistence(self.configuration, str(root), self.clock, lock, self.files, pool)
         self.store, self.paging = self.persistence.durable, self.persistence.paging
         self.store.pages = None  # those who have pages set it to their paging
@@ -109,7 +105,7 @@ class StoredBroker(BrokerFixture):
 
     def synced(self):
         """A list that gets an item once all that was told is safe."""
-        heard: list[bool] = []
+        heard = []
         self.store.when_synced(lambda: heard.append(True))
         return heard
 

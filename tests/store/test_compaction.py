@@ -1,18 +1,16 @@
 """The journal stays small, in small steps, and nobody notices."""
 
 from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
-from stompring.broker.clock import Clock, Recurrence
+from stompring.broker.clock import Recurrence
 from stompring.store.journal import (
     BACKLOG_BYTES,
     BACKLOG_INTERVAL,
     STEP_INTERVAL,
     STEP_RECORDS,
     Compaction,
-    Journal,
 )
 
 from ..broker.broker_fixture import MULTICAST, bodies, join
@@ -83,7 +81,7 @@ def test_compaction_starts_below_the_live_percentage(percentage):
     """Not when it is just that much."""
     segments = [SimpleNamespace(number=number, damaged=False) for number in range(3)]
     journal = SimpleNamespace(segments=segments, bytes=1000, live_bytes=0)
-    compaction = Compaction(cast(Journal, journal), cast(Clock, None), 3, percentage)
+    compaction = Compaction(journal, None, 3, percentage)
     needed = []
     for journal.live_bytes in (percentage * 10 - 1, percentage * 10, percentage * 10 + 1):
         needed.append(compaction.needed)

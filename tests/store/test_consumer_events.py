@@ -14,9 +14,6 @@ from ..pipeline.reference_decoder import events
 from .stored_broker import StoredBroker
 from .test_retention import files, world
 
-#: Message and event: how often; by queue.
-Told = Counter[tuple[str, int, str]]
-
 
 def told(one):
     """What all of its files say."""

@@ -1,7 +1,6 @@
 """Random use of a broker with a store, and crashes at any moment: what comes back is what was there."""
 
 from random import Random
-from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -19,7 +18,7 @@ from .journal_history import JournalHistory, at_time, snapshot
 from .memory_files import MemoryFiles, broken, out_of_space
 from .stored_broker import StoredBroker
 
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "#": {
         "auto_delete_queues": False,
         "auto_delete_addresses": False,

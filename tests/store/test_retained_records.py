@@ -4,7 +4,6 @@ import struct
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ from .disk import ManualDisk
 from .memory_files import MemoryFiles
 from .stored_broker import StoredBroker, held
 
-SETTINGS: dict[str, dict[str, Any]] = {
+SETTINGS = {
     "#": {"auto_delete_queues": False, "auto_delete_addresses": False},
     "all": {"retain": Retain.ALL},
     "none": {"retain": Retain.NONE},

@@ -1,7 +1,5 @@
 """A writer with its disk, which is told when to work, and its files, which are in memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from twisted.internet.task import Clock as FakeReactor
@@ -26,7 +24,7 @@ class WriterFixture:
         self.writer = Writer(self.hand, Clock(self.reactor), self.files, delay)
         self.page = self.writer.open(PAGE)
         self.journal = self.writer.open(JOURNAL, journal=True)
-        self.heard: list[str] = []
+        self.heard = []
 
     def hear(self, word):
         return lambda: self.heard.append(word)

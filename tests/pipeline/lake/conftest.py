@@ -1,7 +1,5 @@
 """A store of the S3 protocol for lakes."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

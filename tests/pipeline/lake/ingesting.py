@@ -1,11 +1,8 @@
 """Ingests in this process, commands, what delta-rs reads of a lake, and kills at each thing that is written."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -90,7 +87,7 @@ def messages(lake):
 
 def events(lake):
     """All events."""
-    rows: list[dict[str, Any]] = lake.tables["events"].open().to_pyarrow_dataset().to_table().to_pylist()
+    rows = lake.tables["events"].open().to_pyarrow_dataset().to_table().to_pylist()
     return rows
 
 

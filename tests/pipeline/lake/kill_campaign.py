@@ -7,8 +7,6 @@ open what has happened there are bounds.
 That takes a quarter of an hour. The tests do it with fewer.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -33,7 +31,7 @@ CORE = (
     "<journal-file-size>100KB</journal-file-size><journal-compact-min-files>4</journal-compact-min-files>"
     '<journal-retention-directory sample-period="500">data/retention</journal-retention-directory>'
 )
-SETTINGS: dict[str, dict[str, object]] = {"p": {"max-size-messages": 50, "page-size-bytes": 50_000}}
+SETTINGS = {"p": {"max-size-messages": 50, "page-size-bytes": 50_000}}
 #: By destination: the queues that a message enters.
 DESTINATIONS = {"q": ("q",), "r": ("r",), "p": ("p",), "/topic/t": ("t.one", "t.two")}
 QUEUES = tuple(queue for queues in DESTINATIONS.values() for queue in queues)
@@ -309,7 +307,7 @@ def check_events(per, bodies, traffic):
     consumed, found = traffic.consumed, dict[Key, Counter[str]]()
     for (queue, number, event), count in per.items():
         found.setdefault((queue, bodies[queue, number]), Counter())[event] += count
-    out: Counter[str] = Counter()
+    out = Counter()
     for key, events in found.items():
         queue = key[0]
         kinds = {*events}

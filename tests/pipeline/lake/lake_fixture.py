@@ -1,7 +1,5 @@
 """A lake with messages that a test names, made without Spark and without a broker."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa

@@ -4,8 +4,6 @@ moto looks at the condition of a write and then writes, in a thread for each req
 lock does it here. Run as a program it prints its port and serves until it is ended.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from contextlib import ExitStack

@@ -1,16 +1,13 @@
 """Traffic of all kinds through a real broker, and what its files tell of it afterwards."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import Any
 
 from ...broker_document import anycast, multicast
 from ...end_to_end.lasting import DURABLE
 from ...end_to_end.test_retention import retention
 from .. import reference_decoder
 
-SETTINGS: dict[str, dict[str, object]] = {
+SETTINGS = {
     "p": {"max-size-messages": 5, "page-size-bytes": 4096},
     "d": {"max-delivery-attempts": 1, "dead-letter-address": "DLQ"},
     "e": {"expiry-address": "EXP"},
@@ -47,7 +44,7 @@ def produce(lasting, mark):
 
 def retained_messages(data):
     """A row for each message and queue in the files, the first one where compaction has made more."""
-    found: dict[tuple[int, str], dict[str, Any]] = {}
+    found = {}
     for folder in (data / "retention", data):
         for path in sorted([*folder.glob("journal/*.journal"), *folder.glob("paging/*/*.page")]):
             for row in reference_decoder.rows(path.read_bytes()):
@@ -57,7 +54,7 @@ def retained_messages(data):
 
 def event_counts(events):
     """How many of each event, by queue."""
-    found: dict[str, Counter[str]] = {}
+    found = {}
     for row in events:
         found.setdefault(row["queue"], Counter())[row["event"]] += 1
     return found

@@ -1,13 +1,10 @@
 """A page as Chromium shows it: measured from a page around it, for it has no script of its own."""
 
-from __future__ import annotations
-
 import html
 import json
 import re
 import shutil
 import subprocess
-from typing import Any
 
 QUIET = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -62,7 +59,7 @@ class Browser:
         told = told.decode()
         found = re.search(r'<pre id="seen">(.+?)</pre>', told, re.DOTALL)
         assert found is not None, told[-2000:]
-        answer: dict[str, Any] = json.loads(html.unescape(found[1]))
+        answer = json.loads(html.unescape(found[1]))
         said = re.findall(r"^.*CONSOLE.*$", faults, re.MULTILINE)
         # the browser's own start page complains of a machine without a network
         answer["faults"] = [line for line in said if "source: chrome://" not in line]

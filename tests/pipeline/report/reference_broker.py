@@ -1,12 +1,9 @@
 """A small broker in plain Python, that writes down what a lake has of it, and what a report must say."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 T0 = datetime(2026, 7, 1, tzinfo=UTC)
 SECONDS = 7200
@@ -21,7 +18,7 @@ def simulated(pairs, size, depth, emptied=None, left=None):
 
     ``emptied``: at the end of which buckets all goes. ``left`` takes what is left after each.
     """
-    ring: deque[object] = deque(object() for _ in range(min(depth, size)))
+    ring = deque(object() for _ in range(min(depth, size)))
     lost = 0
     for place, (came, went) in enumerate(pairs):
         gone = 0
@@ -47,7 +44,7 @@ def simulated(pairs, size, depth, emptied=None, left=None):
 
 def emptied(pairs, size):
     """In which buckets consumers left nothing in a ring of that size."""
-    left: list[int] = []
+    left = []
     simulated(pairs, size, 0, left=left)
     return [not here and went > 0 for here, (_, went) in zip(left, pairs, strict=True)]
 
@@ -98,11 +95,11 @@ class PlainBroker:
             PlainQueue("alone", "alone", ring=4, reader=None),
             PlainQueue("unread", "unread", reader=None, user="bob", plain=3),
         ]
-        self.messages: list[dict[str, Any]] = []
-        self.events: list[dict[str, Any]] = []
-        self.samples: list[dict[str, Any]] = []
-        self.happened: list[tuple[int, str, str, int, int]] = []
-        self.plain: set[int] = set()  # messages that are not durable
+        self.messages = []
+        self.events = []
+        self.samples = []
+        self.happened = []
+        self.plain = set()  # messages that are not durable
         self.numbers = 0
         for second in range(SECONDS):
             if second == RESTART:

@@ -4,8 +4,6 @@ With ``now`` it takes what is available and ends. In each batch with a number th
 task fails in the middle.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is in a queue, taken at once."""
 
-from __future__ import annotations
-
 from ...end_to_end.lasting import texts
 
 

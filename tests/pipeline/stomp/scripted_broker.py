@@ -1,7 +1,5 @@
 """The other end of a connection: a broker of a few lines, that says what a test wants."""
 
-from __future__ import annotations
-
 import socket
 import threading
 
@@ -20,8 +18,8 @@ class ScriptedBroker:
         self._plays = plays
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._listening.settimeout(PATIENCE)
-        self.port: int = self._listening.getsockname()[1]
-        self._fault: BaseException | None = None
+        self.port = self._listening.getsockname()[1]
+        self._fault = None
         self._thread = threading.Thread(target=self._run, name="counterpart")
 
     def __enter__(self):

@@ -1,7 +1,5 @@
 """A task of the sink, as Spark carries it out, in this process."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
