@@ -68,7 +68,7 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize(("source", "text"), DIFFERENT.values(), ids=DIFFERENT)
+@pytest.mark.parametrize("source, text", DIFFERENT.values(), ids=DIFFERENT)
 def test_a_difference_is_found(source, text):
     ((_, found),) = differences(source)
     assert text in found
@@ -89,7 +89,7 @@ def test_no_class_of_python_has_a_base_that_is_closed_to_it():
 
 
 @pytest.mark.parametrize(
-    ("base", "found"),
+    "base, found",
     [
         ("class BaseError(Exception):\n    pass\n", 0),
         ("class Base:\n    pass\n", 1),

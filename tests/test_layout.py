@@ -98,7 +98,7 @@ def test_nothing_is_left_for_later(path):
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    "name, expected",
     [
         ("error_handler", {"error", "handler"}),
         ("HTTPManager", {"http", "manager"}),

@@ -25,7 +25,7 @@ TRIAL = "[SKIPPED]\nphp is not installed\n\nserver.test\n\nRan 9 tests\n\nFAILED
 
 
 @pytest.mark.parametrize(
-    ("stats", "trial", "line"),
+    "stats, trial, line",
     [
         ({"passed": [None]}, "PASSED (successes=204)\n", "205 passed, 0 failed, 0 skipped."),
         (

@@ -134,7 +134,7 @@ def test_tests_import_no_more_of_the_product():
 
 
 @pytest.mark.parametrize(
-    ("rule", "text", "number"),
+    "rule, text, number",
     [
         (sleeps, "time.sleep(1)\nclock.sleep(2)\ntime.monotonic()", 1),
         (reads_private, "self._a\ncls._b\nqueue._c\nqueue.__class__\nself.queue._d", 2),

@@ -21,7 +21,7 @@ class Machine:
 
 
 @pytest.mark.parametrize(
-    ("now", "lost", "left"),
+    "now, lost, left",
     [
         (9, {1: 5}, 1),
         (10, {1: 5}, 0),

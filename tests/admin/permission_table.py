@@ -63,7 +63,6 @@ class Scene:
             file=str(directory / "broker.xml"),
         )
         self.directory = self.server.directory
-        assert self.server.service.security is not None
         self.authority = self.server.service.security.authority
         self.owner = self.server.stomp(login="root", passcode="x")
         self.names = {}

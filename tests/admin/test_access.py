@@ -34,7 +34,7 @@ EVERY_METHOD = [
 
 
 @pytest.mark.parametrize(
-    ("host", "listens_on", "answered"),
+    "host, listens_on, answered",
     [
         ("localhost", "127.0.0.1", True),
         ("localhost:8161", "127.0.0.1", True),
@@ -60,7 +60,7 @@ def test_host(host, listens_on, answered):
 
 
 @pytest.mark.parametrize(
-    ("origin", "host", "answered"),
+    "origin, host, answered",
     [
         (None, "localhost:8161", True),
         ("http://localhost:8161", "localhost:8161", True),
@@ -78,7 +78,7 @@ def test_origin(origin, host, answered):
     assert is_answered(check_origin, origin, host) == answered
 
 
-@pytest.mark.parametrize(("method", "path"), EVERY_METHOD)
+@pytest.mark.parametrize("method, path", EVERY_METHOD)
 def test_page_of_another_site_is_rejected_and_changes_nothing(queue, server, method, path):
     server.stomp().put()
     server.refused(403, method, path, headers={"Origin": "http://evil.example"})
@@ -109,7 +109,7 @@ def test_link_of_another_site_opens_the_console(server):
 
 
 @pytest.mark.parametrize(
-    ("path", "site", "status"),
+    "path, site, status",
     [
         ("/health/live", None, 200),
         ("/health/live", "cross-site", 403),

@@ -83,7 +83,7 @@ def test_pause_applies_to_existing_and_new_queues(server):
 
 
 @pytest.mark.parametrize(
-    ("body", "field"),
+    "body, field",
     [
         ({}, "name"),
         ({"name": "a", "routingTypes": []}, "routingTypes"),

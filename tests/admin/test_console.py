@@ -45,7 +45,7 @@ def serving(server, directory):
 
 
 @pytest.mark.parametrize(
-    ("path", "content", "content_type"),
+    "path, content, content_type",
     [
         ("/", PAGE, "text/html; charset=utf-8"),
         ("/?from=bookmark", PAGE, "text/html; charset=utf-8"),
@@ -110,7 +110,7 @@ def test_console_is_read_only(server, method):
 
 
 @pytest.mark.parametrize(
-    ("path", "page"),
+    "path, page",
     [("", "index"), ("runbook", "runbook"), ("tutorials/first-ring", "tutorials/first-ring")],
 )
 def test_the_documentation_is_served_without_a_login(directory, tmp_path, path, page):
@@ -120,7 +120,7 @@ def test_the_documentation_is_served_without_a_login(directory, tmp_path, path, 
     assert reply.body == (ROOT / "docs" / f"{page}.md").read_bytes()
 
 
-@pytest.mark.parametrize(("path", "location"), [("/console", "./"), ("/console/", "../"), ("/docs", "docs/")])
+@pytest.mark.parametrize("path, location", [("/console", "./"), ("/console/", "../"), ("/docs", "docs/")])
 def test_directory_redirects_to_the_page(server, path, location):
     reply = server.ask("GET", path)
     assert (reply.status, reply.headers["location"]) == (308, location)
@@ -170,7 +170,7 @@ def test_gzip_where_accepted(server):
 
 
 @pytest.mark.parametrize(
-    ("header", "accepted"),
+    "header, accepted",
     [
         (None, False),
         ("", False),
@@ -190,7 +190,7 @@ def test_accept_encoding(server, header, accepted):
 
 
 @pytest.mark.parametrize(
-    ("header", "matched"),
+    "header, matched",
     [
         (None, False),
         ('"{}"', True),
@@ -243,7 +243,7 @@ def test_content_security_policy(server):
 
 
 @pytest.mark.parametrize(
-    ("host", "sources"),
+    "host, sources",
     [
         ("localhost:8161", "'self' ws://localhost:61613"),
         ("127.0.0.1:8161", "'self' ws://127.0.0.1:61613"),

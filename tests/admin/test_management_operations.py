@@ -61,7 +61,7 @@ def test_the_name_of_a_resource_may_have_dots():
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "words"),
+    "name, values, words",
     [
         ("paus", [], "did you mean 'pause'"),
         ("pause", ["x"], "pause()"),

@@ -82,7 +82,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    "change, named",
     [
         ({"priority": 10}, "priority"),
         ({"body": 7}, "body"),

@@ -126,7 +126,7 @@ def test_the_size_of_a_page_is_a_setting():
 
 
 @pytest.mark.parametrize(
-    ("body", "limit", "shown", "encoding"),
+    "body, limit, shown, encoding",
     [
         (b"", 10, "", "text"),
         ("grün ✓".encode(), 100, "grün ✓", "text"),
@@ -267,7 +267,7 @@ def test_only_scheduled_messages_are_cancelled(server, client):
 
 
 @pytest.mark.parametrize(
-    ("raw", "shown_as", "expected"),
+    "raw, shown_as, expected",
     [
         (b"{}", "auto", ("{}", "text")),
         (b'{"a": 1e5}', "json", ('{"a": 1e5}', "json")),

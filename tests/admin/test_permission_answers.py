@@ -46,7 +46,7 @@ def login(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "allowed"),
+    "name, allowed",
     [("anna", {*P}), ("carl", {P.VIEW}), ("berta", set()), ("emil", set())],
 )
 def test_whoami(server, name, allowed):
@@ -74,7 +74,7 @@ def asked(server, permission, query, **more):
 
 
 @pytest.mark.parametrize(
-    ("permission", "query", "allowed", "match", "roles", "reason"),
+    "permission, query, allowed, match, roles, reason",
     [
         (
             "send",

@@ -143,7 +143,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("make", "expected"), CASES)
+@pytest.mark.parametrize("make, expected", CASES)
 def test_problems(make, expected):
     assert problems(make()) == expected
 

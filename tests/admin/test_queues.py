@@ -131,7 +131,7 @@ def test_new_queue_inherits_the_routing_type_of_its_address(server, kind):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    "field, value",
     [
         *(("ringSize", each) for each in (0, -2, "10", 1.5, True, None, 1 << 63)),
         ("maxConsumers", -5),

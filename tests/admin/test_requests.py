@@ -55,7 +55,7 @@ def test_path_that_is_not_utf8_gets_400():
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "allowed"),
+    "method, path, allowed",
     [
         ("POST", "/metrics", "GET, HEAD"),
         ("PUT", "/api/v1/queues", "GET, HEAD, POST"),
@@ -124,7 +124,7 @@ def test_internal_error_is_logged_and_gets_500_without_details(queue, server, mo
 
 
 @pytest.mark.parametrize(
-    ("query", "parameter"),
+    "query, parameter",
     [
         ("pgae=1", "pgae"),
         ("page=0", "page"),
@@ -169,7 +169,7 @@ def test_unreadable_query_gets_400(query):
 
 
 @pytest.mark.parametrize(
-    ("raw", "says"),
+    "raw, says",
     [
         (b'{"name": }', "line 1 column 10"),
         (b'{"name": "x",\n "x"}', "line 2 column 5"),
@@ -205,7 +205,7 @@ def test_invalid_json_error_has_line_and_column():
 
 
 @pytest.mark.parametrize(
-    ("content_type", "status"),
+    "content_type, status",
     [
         ("application/json", 201),
         ("application/json; charset=utf-8", 201),
@@ -229,9 +229,7 @@ def padded(length):
     return body + b" " * (length - len(body))
 
 
-@pytest.mark.parametrize(
-    ("length", "status"), [(BODY_LIMIT, 201), (BODY_LIMIT + 1, 413), (5 * BODY_LIMIT, 413)]
-)
+@pytest.mark.parametrize("length, status", [(BODY_LIMIT, 201), (BODY_LIMIT + 1, 413), (5 * BODY_LIMIT, 413)])
 def test_length_of_a_body(server, length, status):
     reply = server.ask(
         "POST", "/api/v1/queues", raw=padded(length), headers={"Content-Type": "application/json"}
@@ -253,7 +251,7 @@ def send_chunks(server, chunk, times):
 
 
 @pytest.mark.parametrize(
-    ("length", "status"),
+    "length, status",
     [
         ("9" * 5001, 413),
         (str(DISCARD_LIMIT + 1), 413),

@@ -65,7 +65,7 @@ def test_files_and_limits(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("positions", "files", "bytes_", "lag"),
+    "positions, files, bytes_, lag",
     [
         ({}, 3, 300, 180_000),
         ({"journal": Position(1, 0)}, 3, 300, 180_000),

@@ -51,7 +51,7 @@ def test_a_consumer_receives_what_is_sent(client, server):
 
 
 @pytest.mark.parametrize(
-    ("encoding", "body", "raw"),
+    "encoding, body, raw",
     [("base64", "AP8=", b"\x00\xff"), ("hex", "00 FF", b"\x00\xff"), ("text", "", b"")],
 )
 def test_encodings(server, encoding, body, raw):
@@ -142,7 +142,7 @@ def test_what_only_a_broker_may_set_is_removed(server):
 
 
 @pytest.mark.parametrize(
-    ("body", "named"),
+    "body, named",
     [
         ({"address": ""}, "address"),
         ({"queue": ""}, "queue"),

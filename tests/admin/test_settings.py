@@ -77,7 +77,7 @@ def broker(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("queue", "name", "value", "source", "match"),
+    "queue, name, value, source, match",
     [
         ("orders.eu", "ringSize", 5, "queue", None),
         ("plain", "ringSize", 100, "address-setting", "orders.#"),
@@ -112,7 +112,7 @@ def test_queue_keeps_values_when_address_settings_change(broker):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "source", "match", "unit"),
+    "name, value, source, match, unit",
     [
         ("maxSizeBytes", 1_000_000, "address-setting", "orders.eu", "bytes"),
         ("defaultRingSize", 100, "address-setting", "orders.#", "messages"),

@@ -163,7 +163,7 @@ def test_odd_names_are_only_names(broker, name):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    "field, value",
     [
         *(("name", each) for each in ("", "a=b", "a\nroot", "a\0", "a\u2028b", "a\ud800", "a,b", 5)),
         *(("password", each) for each in ("", None, ["x"], "x\n", "x\ud800")),
@@ -259,9 +259,7 @@ MANAGERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("what", "method", "body", "roles", "done"), MANAGERS, ids=[case[0] for case in MANAGERS]
-)
+@pytest.mark.parametrize("what, method, body, roles, done", MANAGERS, ids=[case[0] for case in MANAGERS])
 def test_last_manager_stays(broker, what, method, body, roles, done):
     broker.roles.write_text("".join(f"{role} = {users}\n" for role, users in roles.items()))
     before = broker.files

@@ -30,7 +30,7 @@ def rates(case, brokers, rates):
 
 
 @pytest.mark.parametrize(
-    ("found", "limit", "below", "expected"),
+    "found, limit, below, expected",
     [
         (0.95, 0.95, False, "reached: 0.95"),
         (0.94, 0.95, False, "MISSED: 0.94"),
@@ -55,7 +55,7 @@ def test_a_target_without_a_peer_limits_the_figure_itself():
 
 
 @pytest.mark.parametrize(
-    ("target", "reason"),
+    "target, reason",
     [
         (Target("auto", "rabbitmq", 1), "rabbitmq: not installed"),
         (Target("drain", None, 1, field="p99_us"), "left out by --only"),

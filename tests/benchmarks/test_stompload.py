@@ -106,7 +106,7 @@ def scripted(serve):
 
 
 @pytest.mark.parametrize(
-    ("messages", "expected"),
+    "messages, expected",
     [
         ([(0, 0), (0, 1), (0, 2), (0, 3)], (4, 0, 0, 0)),
         ([(0, 0), (0, 1), (0, 1), (0, 2)], (3, 1, 0, 0)),

@@ -70,9 +70,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("what", "where", "durable", "disk_full", "expected"), CASES, ids=[c[0] for c in CASES]
-)
+@pytest.mark.parametrize("what, where, durable, disk_full, expected", CASES, ids=[c[0] for c in CASES])
 def test_what_stands_in_the_way(what, where, durable, disk_full, expected):
     world, address = place(**where)
     if disk_full:
@@ -93,14 +91,13 @@ def test_the_store_is_waited_for_whatever_the_policies():
     store.set_fault(None)
     store.set_limits(0)
     found = check_admission(address, durable=True)
-    assert found is not None and found.describe().endswith("rejects durable messages: the disk is too slow")
+    assert found.describe().endswith("rejects durable messages: the disk is too slow")
 
 
 def test_the_reason_says_why_a_message_that_is_not_durable_needs_the_disk():
     world, address = place(pages=Pages())
     world.broker.disk.set_fault("the disk of /d is full")
     found = check_admission(address, durable=False)
-    assert found is not None
     assert found.describe() == (
         "Address q rejects durable messages, and all others while it pages: the disk of /d is full"
     )
@@ -114,7 +111,7 @@ def test_the_broker_as_a_whole_is_full():
     assert found.describe() == "Address q is full: global-max-messages 3 is used up"
     world.broker.memory.set_limits(200)
     found = check_admission(address, durable=False)
-    assert found is not None and found.describe() == "Address q is full: global-max-size 200 bytes is used up"
+    assert found.describe() == "Address q is full: global-max-size 200 bytes is used up"
 
 
 def test_of_two_addresses_the_larger_one_needs_the_disk():
@@ -132,14 +129,14 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("limit", "text"), SAID)
+@pytest.mark.parametrize("limit, text", SAID)
 def test_dropping_at_a_page_limit_is_said_once(limit, text, caplog):
     caplog.set_level("INFO")
     pages = Pages(900, 5)
     _, address = place(pages, page_full_policy=PageFullPolicy.DROP, **limit)
     for _ in range(3):
         found = check_admission(address, durable=False)
-        assert found is not None and found.describe() == text
+        assert found.describe() == text
         drop(found)
     assert address.dropped_messages == 3
     assert [record.getMessage() for record in caplog.records] == [f"{text}: messages are dropped"]
@@ -150,7 +147,7 @@ def test_dropping_at_a_page_limit_is_said_once(limit, text, caplog):
 
 
 @pytest.mark.parametrize(
-    ("changed", "expected"),
+    "changed, expected",
     [
         ({}, None),
         (MESSAGES | DROPS, DROP),

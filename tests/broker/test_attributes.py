@@ -30,7 +30,7 @@ DEFAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("attribute", "setting", "value"), DEFAULTS)
+@pytest.mark.parametrize("attribute, setting, value", DEFAULTS)
 def test_settings_fill_what_a_queue_leaves_open(attribute, setting, value):
     settings = AddressSettings(**{setting: value})
     assert getattr(of(settings), attribute) == value
@@ -39,7 +39,7 @@ def test_settings_fill_what_a_queue_leaves_open(attribute, setting, value):
 
 
 @pytest.mark.parametrize(
-    ("attribute", "setting", "value"), [*DEFAULTS, ("group_first_key", "default_group_first_key", "first")]
+    "attribute, setting, value", [*DEFAULTS, ("group_first_key", "default_group_first_key", "first")]
 )
 def test_settings_fill_what_a_declared_queue_leaves_open(attribute, setting, value):
     """As in Artemis 2.44. Only the ring differs: there a declared queue has none by default."""
@@ -49,7 +49,7 @@ def test_settings_fill_what_a_declared_queue_leaves_open(attribute, setting, val
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    "changes, words",
     [
         ({"ring_size": 0}, "ring-size must be -1 or at least 1, not 0"),
         ({"ring_size": -5}, "ring-size"),

@@ -107,7 +107,7 @@ def test_a_receipt_that_nobody_asked_for_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    ("routing", "sent", "forwarded"),
+    "routing, sent, forwarded",
     [
         (ComponentRoutingType.PASS, None, None),
         (ComponentRoutingType.PASS, RoutingType.ANYCAST, "ANYCAST"),
@@ -236,7 +236,7 @@ def test_a_connection_that_worked_is_replaced_at_once_beginning_with_the_first_c
 
 
 @pytest.mark.parametrize(
-    ("limits", "attempts"),
+    "limits, attempts",
     [({"initial_connect_attempts": 3}, 3), ({"initial_connect_attempts": 1}, 1)],
 )
 def test_initial_connect_attempts(limits, attempts):

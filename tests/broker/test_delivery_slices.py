@@ -191,7 +191,7 @@ def test_messages_of_groups_stay_in_order_across_slices():
 
 
 @pytest.mark.parametrize(
-    ("others", "expected"),
+    "others, expected",
     [
         (0.0, DELIVERY_SLICE),
         (DELIVERY_SLICE, DELIVERY_SLICE),

@@ -53,7 +53,7 @@ def test_default_ring_size_is_read_at_creation():  # RQ-5
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    "changes, words",
     [
         ({"durable": False}, "durable of queue q cannot change"),
         ({"routing_type": MULTICAST}, "routing-type"),

@@ -111,7 +111,7 @@ def test_a_copy_without_a_queue_is_a_dead_letter_of_its_own_address():
 
 
 @pytest.mark.parametrize(
-    ("kind", "sent", "reached", "shown"),
+    "kind, sent, reached, shown",
     [
         (ComponentRoutingType.STRIP, ANYCAST, ["any", "multi"], None),
         (ComponentRoutingType.PASS, ANYCAST, ["any"], b"ANYCAST"),

@@ -91,7 +91,7 @@ def test_it_is_said_at_times(caplog):
 
 
 @pytest.mark.parametrize(
-    ("identifier", "text"),
+    "identifier, text",
     [
         (b"plain", "plain"),
         ("größer".encode(), "größer"),

@@ -6,7 +6,7 @@ from ..session.session_fixture import Server
 
 
 @pytest.mark.parametrize(
-    ("settings", "asked", "expires"),
+    "settings, asked, expires",
     [
         ({}, None, None),
         ({}, 5, 5),

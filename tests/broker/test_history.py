@@ -144,7 +144,7 @@ def test_more_points_than_the_limit_are_forgotten():
     points = recorder.read(first=1000 - 300)[0]
     assert points == [second % 7 + 1.0 for second in range(700, 1000)]
     series = recorder.history.series[0]
-    assert series is not None and series.size <= 300 * 9 / 8
+    assert series.size <= 300 * 9 / 8
     recorder.history.sweep()
     assert series.size == 300
 

@@ -24,7 +24,7 @@ def counts(queue):
 
 
 @pytest.mark.parametrize(
-    ("attributes", "headers", "expected"),
+    "attributes, headers, expected",
     [
         ({"last_value": True}, [{"_AMQ_LVQ_NAME": "X"}, {"_AMQ_LVQ_NAME": "X"}], 1),
         ({"last_value": True}, [{"code": "X"}, {"code": "X"}], 2),

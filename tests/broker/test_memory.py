@@ -22,7 +22,7 @@ def fill(limit, messages, size=100):
 
 
 @pytest.mark.parametrize(
-    ("max_bytes", "max_messages", "messages", "full"),
+    "max_bytes, max_messages, messages, full",
     [
         (-1, -1, 1000, False),
         (0, -1, 0, True),

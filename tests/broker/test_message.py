@@ -18,7 +18,7 @@ def test_the_tail_is_the_end_of_a_frame():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [(b"k", b"v"), (b"a:b", b"1\n2"), (b"missing", None), (b"v", None), (b"empty", b"")]
+    "name, value", [(b"k", b"v"), (b"a:b", b"1\n2"), (b"missing", None), (b"v", None), (b"empty", b"")]
 )
 def test_headers_are_found_by_their_decoded_name(name, value):
     message = BrokerFixture().message(
@@ -34,7 +34,7 @@ def test_all_headers_for_management():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    "name, value",
     [
         ("AMQPriority", 7),
         ("AMQDurable", "DURABLE"),
@@ -58,7 +58,7 @@ def test_properties(name, value):
 
 
 @pytest.mark.parametrize(
-    ("version", "line"), [(b"1.2", b"k:a\\cb\\r\n"), (b"1.1", b"k:a\\cb"), (b"1.0", b"k:a:b")]
+    "version, line", [(b"1.2", b"k:a\\cb\\r\n"), (b"1.1", b"k:a\\cb"), (b"1.0", b"k:a:b")]
 )
 def test_other_versions_get_the_same_body(version, line):
     message = BrokerFixture().message("a", b"k:a\\cb", headers={"k": "a\\cb\\r"})

@@ -267,7 +267,7 @@ def test_producers_wait_for_the_disk_while_an_address_pages(which):
     limit = broker.disk if which == "disk" else broker.storage.write_limit
     limit.set_fault("it is full")
     rejection = published(world)
-    assert rejection is not None and rejection.limit is limit
+    assert rejection.limit is limit
     limit.set_fault(None)
     assert published(world) is None
     assert world.directory.queues["q"].message_count == 9
@@ -277,7 +277,7 @@ def test_an_address_whose_pages_are_empty_stops_paging_with_the_next_message_of_
     world = StoredPages(limit=5)
     queue, address = world.queue(), world.address("q")
     world.fill(5)
-    assert address.pages is not None and address.pages.empty
+    assert address.pages.empty
     address.memory_limit.set_limits(-1)
     assert published(world) is None
     assert address.pages is None and not world.page_files()

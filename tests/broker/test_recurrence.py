@@ -62,7 +62,7 @@ def test_forever_does_not_end():
 
 
 @pytest.mark.parametrize(
-    ("due", "now", "following"),
+    "due, now, following",
     [
         (1000, 1000, 2000),
         (1000, 1999, 2000),

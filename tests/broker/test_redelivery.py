@@ -26,7 +26,7 @@ def delays(settings, count, random=0.5, attempts=0):
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
+    "settings, expected",
     [
         ({}, [0, 0, 0]),
         ({"redelivery_delay": 5000}, [5000, 5000, 5000]),

@@ -34,7 +34,7 @@ def test_highest_priority_first_then_oldest():
         pending.append(reference(sequence, priority))
     assert sequences(pending) == [1, 3, 0, 4, 2]
     head = pending.head()
-    assert head is not None and head.sequence == 1
+    assert head.sequence == 1
 
 
 def test_sweep_drops_references_that_are_not_pending():

@@ -115,7 +115,7 @@ def test_a_threshold_of_none_is_passed_by_who_takes_nothing():
     assert idle.ends and not busy.ends
 
 
-@pytest.mark.parametrize(("unit", "enough"), [("MINUTE", 1), ("HOUR", 1), ("DAY", 1)])
+@pytest.mark.parametrize("unit, enough", [("MINUTE", 1), ("HOUR", 1), ("DAY", 1)])
 def test_other_units(unit, enough):
     measure = ThresholdUnit(f"MESSAGES_PER_{unit}")
     world, queue = world_with(10, policy=SlowConsumerPolicy.KILL, threshold_measurement_unit=measure)

@@ -8,7 +8,7 @@ from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture
 
 
 @pytest.mark.parametrize(
-    ("block", "names", "rest"),
+    "block, names, rest",
     [
         (b"a:1\nb:2\n", (b"c",), b"a:1\nb:2\n"),
         (b"a:1\nb:2\na:3\n", (b"a",), b"b:2\n"),
@@ -21,7 +21,7 @@ def test_headers_are_taken_out_whole(block, names, rest):
     assert without_headers(block, names) == rest
 
 
-@pytest.mark.parametrize(("routing_type", "shown"), [(None, None), (ANYCAST, b"1"), (MULTICAST, b"0")])
+@pytest.mark.parametrize("routing_type, shown", [(None, None), (ANYCAST, b"1"), (MULTICAST, b"0")])
 def test_a_copy_tells_where_it_came_from(routing_type, shown):
     world = BrokerFixture()
     original = world.message(

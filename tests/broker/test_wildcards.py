@@ -29,7 +29,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("pattern", "matched", "unmatched"), TABLE)
+@pytest.mark.parametrize("pattern, matched, unmatched", TABLE)
 def test_routing_table(pattern, matched, unmatched):
     wildcards = WildcardAddresses(WildcardSyntax())
     assert wildcards.is_wildcard(pattern)

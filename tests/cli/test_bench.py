@@ -95,7 +95,7 @@ def test_nobody_listens():
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    "options, text",
     [
         ("--size 8", "sizes from 16 bytes"),
         ("--ack none", "must be auto, client, client-individual"),
@@ -132,7 +132,7 @@ def test_times_are_rounded_by_less_than_two_percent():
         assert number == 1 and value * 0.98 <= shown <= value
 
 
-@pytest.mark.parametrize(("text", "size"), [("16", 16), ("1k", 1024), ("64KiB", 65536), ("2M", 2 * 1024**2)])
+@pytest.mark.parametrize("text, size", [("16", 16), ("1k", 1024), ("64KiB", 65536), ("2M", 2 * 1024**2)])
 def test_sizes(text, size):
     assert parse_size(text) == size
 

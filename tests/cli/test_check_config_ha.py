@@ -26,7 +26,7 @@ def test_missing_file_is_a_fault(tmp_path):
     assert f"credentials of <replicated-log>: {tmp_path}/n.creds does not exist" in output
 
 
-@pytest.mark.parametrize(("url", "library"), [("nats://a", "nats"), ("postgresql://a/b", "psycopg")])
+@pytest.mark.parametrize("url, library", [("nats://a", "nats"), ("postgresql://a/b", "psycopg")])
 def test_missing_client_is_a_fault(tmp_path, monkeypatch, url, library):
     monkeypatch.setitem(sys.modules, library, None)
     assert f"requires the package {library}: pip install 'stompring[ha]'" in check(tmp_path, f'url="{url}"')

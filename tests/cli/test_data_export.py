@@ -132,7 +132,7 @@ def test_damage_is_told_and_the_rest_is_there(filled, tmp_path):
     page = min((filled.data / "paging").rglob("*.page"))
     data = bytearray(page.read_bytes())
     footer = find_footer(bytes(data))
-    assert footer is not None and footer.starts[0] > HEADER.size
+    assert footer.starts[0] > HEADER.size
     places = range(len(footer.starts))
     whole = exported_messages(filled, tmp_path / "whole.json")
     lost = next(

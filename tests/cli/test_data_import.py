@@ -227,7 +227,7 @@ def test_a_file_that_was_cut_off_changes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    "changes, words",
     [
         ({"priority": 10}, "priority is not an integer from 0 to 9"),
         ({"body": {"base64": "?"}}, "body is neither"),
@@ -406,7 +406,7 @@ def test_over_tls(file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
+    "words, text",
     [
         ("--broker http://h:1 --server http://h:1", "--broker must be stomp://HOST:PORT"),
         ("--broker h:1 --server stomp://h:1", "name the management API"),

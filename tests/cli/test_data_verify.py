@@ -253,7 +253,7 @@ def test_files_of_an_older_format(filled, which, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("", "missing or empty"), ("other", "'other', but the pages belong to")]
+    "text, expected", [("", "missing or empty"), ("other", "'other', but the pages belong to")]
 )
 def test_the_name_of_a_folder(filled, text, expected):
     (page(filled.data).parent / "address.txt").write_text(text)
@@ -295,7 +295,7 @@ def dangling():
     ]
 
 
-@pytest.mark.parametrize(("payload", "words"), dangling())
+@pytest.mark.parametrize("payload, words", dangling())
 def test_facts_about_nothing(filled, payload, words):
     if payload[0] == Kind.PAGE_SETTLED:
         number = int(page(filled.data).stem)
@@ -315,7 +315,6 @@ def queues_of(filled):
     footer = find_footer(page(filled.data).read_bytes())
     assert footer is not None
     summary = PageSummary.of(footer)
-    assert summary is not None
     return set(summary.members)
 
 

@@ -136,7 +136,7 @@ def test_clients_that_reach_the_management_are_a_warning(instance):
 
 
 @pytest.mark.parametrize(
-    ("file", "mode", "level", "text"),
+    "file, mode, level, text",
     [
         ("users.properties", 0o644, "error", "is accessible by everybody (mode 0644)"),
         ("users.properties", 0o640, "warning", "is accessible by its group (mode 0640)"),
@@ -162,7 +162,7 @@ def test_a_missing_users_file_is_an_error_with_the_command_that_helps(instance):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "text"),
+    "before, after, text",
     [
         ("<max-disk-usage>90", "<max-disk-usage>lots", "max-disk-usage"),
         ("<name>", "<nonsense/><name>", "nonsense"),
@@ -200,7 +200,7 @@ def test_a_silent_program_on_the_port(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("core", "level", "text"),
+    "core, level, text",
     [
         ("<global-max-size>-1</global-max-size>", "warning", "may take all of"),
         ("<global-max-size>8000GB</global-max-size>", "error", "is more than the memory"),
@@ -270,7 +270,7 @@ def test_without_a_configuration_the_packaged_one_is_checked(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("times", "level", "text"),
+    "times, level, text",
     [
         ([1.0, 20.0, 90.0], "ok", "a sync takes 20.00 ms, at most 90.0 ms (3 measured)"),
         ([1.0, 20.1, 90.0], "warning", "a sync takes 20.10 ms, at most 90.0 ms (3 measured)"),

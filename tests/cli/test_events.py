@@ -88,7 +88,6 @@ def test_events_continue_after_a_restart(tmp_path):
             output.expect("two")
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE) == 0
-            assert process.stderr is not None
             assert f"connected to http://127.0.0.1:{port} again" in process.stderr.read()
     finally:
         process.kill()

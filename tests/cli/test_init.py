@@ -141,7 +141,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    "options, text",
     [
         ("--key /dev/null", "--key"),
         ("--host 'a b'", "host name or an IP address"),

@@ -31,10 +31,9 @@ def commands_of(group):
     return [(name, command) for name, command in found if command is not None]
 
 
-@pytest.mark.parametrize(("name", "line"), [row for part in COMMANDS.values() for row in part.items()])
+@pytest.mark.parametrize("name, line", [row for part in COMMANDS.values() for row in part.items()])
 def test_line_in_the_help_is_that_of_the_command(name, line):
     help_text = dict(commands_of(main))[name].help
-    assert help_text is not None
     assert " ".join(help_text.partition("\n\n")[0].split()).startswith(line)
 
 

@@ -114,7 +114,6 @@ def test_move_and_copy(cli, client):
     assert (task["state"], task["done"]) == ("completed", 2)
     detached = cli.run("queue move to from --filter", "TRUE = TRUE", "--detach")
     number = re.search(r"task (\d+) started", detached.stdout)
-    assert number is not None
     assert cli.run("task follow", number[1]).stdout == f"task {number[1]} completed: 4 messages\n"
     assert {row["state"] for row in cli.run("task list").rows} == {"completed"}
     assert "operation\tmove" in cli.run("task show", number[1]).stdout

@@ -348,7 +348,7 @@ def test_new_in_a_folder(here):
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
+    "name, reason",
     [
         ("9lives", "must consist of letters"),
         ("a.b", "must consist of letters"),
@@ -372,7 +372,7 @@ def test_names_that_cannot_be(here, name, reason, package):
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
+    "name, reason",
     [("json", "of the standard library"), ("stompring", "a module stompring exists already")],
 )
 def test_names_of_modules_that_are_there(here, name, reason):

@@ -83,7 +83,7 @@ def test_options_before_the_command_are_those_of_the_command(cli, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "text"),
+    "line, text",
     [
         ("--json run", "stompring run has no option --json"),
         ("--server http://127.0.0.1:1 bench", "stompring bench has no option --server"),
@@ -125,7 +125,7 @@ def test_tls(broker, cli, directory):
 
 
 @pytest.mark.parametrize(
-    ("answer", "text"),
+    "answer, text",
     [
         (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>", "status 200, text/html"),
         (b"HTTP/1.1 404 Not Found\r\n\r\nnginx", "status 404, no content type"),
@@ -160,7 +160,7 @@ def test_stomp_port_is_named(broker, cli):
 
 
 @pytest.mark.parametrize(
-    ("url", "parsed"),
+    "url, parsed",
     [
         ("http://broker:8161", "http://broker:8161"),
         ("https://broker", "https://broker:443"),
@@ -247,7 +247,7 @@ def test_context_names_are_file_names(cli, name):
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    "text, shown",
     [
         ("orders", "orders"),
         ("ü €", "ü €"),

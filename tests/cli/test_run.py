@@ -40,7 +40,7 @@ def test_the_default_file_is_taken_when_it_is_there(calls, folders):
 
 
 @pytest.mark.parametrize(
-    ("state", "options", "data"),
+    "state, options, data",
     [
         ("{home}/state", "", "{home}/state/stompring"),
         ("", "", "{home}/.local/state/stompring"),

@@ -29,7 +29,7 @@ def test_a_body_from_the_command_line_arrives(management, to, queue):
 
 
 @pytest.mark.parametrize(
-    ("options", "stdin", "expected"),
+    "options, stdin, expected",
     [
         ("", b"all of\nit\n", ["all of\nit\n"]),
         ("--lines", b"one\r\ntwo\n\nlast", ["one", "two", "", "last"]),
@@ -96,7 +96,7 @@ def test_without_receipts_everything_arrives_too(management, to, queue):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "stdin", "code", "text"),
+    "arguments, stdin, code, text",
     [
         ("x --file a", b"", 2, "mutually exclusive"),
         ("x --lines", b"", 2, "BODY is one message"),
@@ -156,7 +156,7 @@ CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
 
 
 @pytest.mark.parametrize(
-    ("answers", "code", "text"),
+    "answers, code, text",
     [
         ([CONNECTED, b"RECEIPT\nreceipt-id:1\n\n\0"], 5, "(100 messages confirmed; whether further"),
         ([CONNECTED], 5, "(0 messages confirmed"),

@@ -44,7 +44,7 @@ def test_an_element_lists_its_settings():
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
+    "name, hint",
     [
         ("ring-sise", "; did you mean 'ring-size'?"),
         ("adress-setting", "; did you mean 'address-setting'?"),

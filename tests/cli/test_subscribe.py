@@ -141,7 +141,7 @@ def test_a_durable_subscription_collects_until_it_is_deleted(client, management,
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    "options, text",
     [
         ("--json --raw", "mutually exclusive"),
         ("--durable x", "--durable needs --client-id"),

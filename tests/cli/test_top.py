@@ -112,7 +112,7 @@ def test_a_broker_that_is_not_there_is_an_error_without_a_screen(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "line"),
+    "values, line",
     [
         ([], "    "),
         ([0, 0], "  ▁▁"),

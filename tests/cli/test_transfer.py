@@ -318,7 +318,7 @@ def message(body=b"x", **headers):
 
 
 @pytest.mark.parametrize(
-    ("headers", "kept"),
+    "headers, kept",
     [
         ({"ack": "q-1", "redelivered": "true", "JMSXDeliveryCount": "2"}, ""),
         ({"AMQ_SCHEDULED_DELAY": "9", "AMQ_SCHEDULED_CRON": "* * * * *", "_AMQ_SCHED_DELIVERY": "5"}, ""),

@@ -60,7 +60,7 @@ def test_add_writes_nothing_when_the_question_is_left(path):
 
 
 @pytest.mark.parametrize(
-    ("typed", "password"),
+    "typed, password",
     [
         ("lovelace", "lovelace"),
         ("lovelace\n", "lovelace"),
@@ -73,7 +73,7 @@ def test_add_takes_the_password_from_standard_input(path, typed, password):
     assert Users(path).verify("ada", password)
 
 
-@pytest.mark.parametrize(("typed", "reason"), [("", "empty"), ("\n", "empty"), ("one\ntwo\n", "line end")])
+@pytest.mark.parametrize("typed, reason", [("", "empty"), ("\n", "empty"), ("one\ntwo\n", "line end")])
 def test_a_password_on_standard_input_that_cannot_be_is_refused(path, typed, reason):
     result = user(f"add ada --password-stdin --users {path}", typed=typed, code=1)
     assert "on standard input: a password cannot" in result.stderr and reason in result.stderr

@@ -39,7 +39,7 @@ def test_without_content_length_the_body_ends_at_the_first_nul(client, version, 
     client.nothing()
 
 
-@pytest.mark.parametrize(("length", "body"), [("2", b"four"), ("5", b"four\0more\0"), ("0", b"x")])
+@pytest.mark.parametrize("length, body", [("2", b"four"), ("5", b"four\0more\0"), ("0", b"x")])
 def test_a_wrong_content_length_is_an_error(client, version, length, body):
     client.send("SEND", {"destination": "/queue/x", "content-length": length}, body)
     client.error("content-length", length)

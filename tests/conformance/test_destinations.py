@@ -44,7 +44,7 @@ def test_the_queue_of_a_topic_subscription_goes_with_it(client, name, management
 
 
 @pytest.mark.parametrize(
-    ("header", "value"), [("destination-type", "MULTICAST"), ("subscription-type", "MULTICAST")]
+    "header, value", [("destination-type", "MULTICAST"), ("subscription-type", "MULTICAST")]
 )
 def test_the_type_may_be_said_by_header(client, name, header, value):
     client.ask("SUBSCRIBE", {"destination": name, "id": "1", header: value})
@@ -137,7 +137,7 @@ def test_a_qualified_name_makes_what_it_names(client, name, management):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "hit", "miss"),
+    "pattern, hit, miss",
     [
         ("{}.#", ["{}.a", "{}.a.b", "{}"], ["{}x", "other.{}"]),
         ("{}.*", ["{}.a", "{}.b"], ["{}", "{}.a.b"]),

@@ -63,7 +63,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("command", "headers", "words"), REFUSED)
+@pytest.mark.parametrize("command, headers, words", REFUSED)
 def test_an_error_says_why_answers_the_receipt_and_closes(client, version, command, headers, words):
     client.send(command, {**headers, "receipt": "asked"}, b"body")
     error = client.error(*words, receipt="asked")

@@ -103,7 +103,7 @@ def test_unsubscribe_stops_messages(client, version, name, management):
 
 
 @pytest.mark.parametrize(
-    ("version", "known"), [("1.0", "subscription//queue/"), ("1.1", "/queue/"), ("1.2", "/queue/")]
+    "version, known", [("1.0", "subscription//queue/"), ("1.1", "/queue/"), ("1.2", "/queue/")]
 )
 def test_a_subscription_without_id_is_known_by_its_destination(client, name, version, known):
     client.ask("SUBSCRIBE", {"destination": f"/queue/{name}"})

@@ -11,7 +11,7 @@ def echo(client, name, lines, eol=b"\n"):
 
 
 @pytest.mark.parametrize(
-    ("version", "wire", "meaning"),
+    "version, wire, meaning",
     [
         ("1.0", b"h:a\\nb", "a\\nb"),
         ("1.0", b"h:a:b:c", "a:b:c"),
@@ -32,7 +32,7 @@ def test_values_come_back_as_meant(connect, name, version, wire, meaning):
     assert echo(connect(version), name, wire)["h"] == meaning
 
 
-@pytest.mark.parametrize(("version", "wire"), [("1.1", b"a\\cb\\\\:v"), ("1.2", b"a\\cb\\\\:v")])
+@pytest.mark.parametrize("version, wire", [("1.1", b"a\\cb\\\\:v"), ("1.2", b"a\\cb\\\\:v")])
 def test_names_are_escaped_too(connect, name, version, wire):
     assert echo(connect(version), name, wire)["a:b\\"] == "v"
 
@@ -73,7 +73,7 @@ def test_a_client_that_opens_with_cr_lf_may_go_on_so(connect, version, name):
 
 
 @pytest.mark.parametrize(
-    ("version", "line", "words"),
+    "version, line, words",
     [
         ("1.1", b"h:\\t", ["undefined escape", "h", "1.1"]),
         ("1.1", b"h:\\r", ["undefined escape", "h", "1.1"]),
@@ -158,7 +158,7 @@ def test_standard_headers_that_were_not_sent_do_not_come(connect, name, header):
 
 
 @pytest.mark.parametrize(
-    ("header", "value", "limit"),
+    "header, value, limit",
     [
         ("priority", "10", "0 to 9"),
         ("priority", "-1", "0 to 9"),

@@ -6,7 +6,7 @@ DAY = 24 * 3600 * 1000
 
 
 @pytest.mark.parametrize(
-    ("asked", "answered"),
+    "asked, answered",
     [
         ("0,0", "0,0"),
         ("1,0", "0,500"),
@@ -33,7 +33,7 @@ def test_a_malformed_heart_beat_is_an_error(connect, version, asked):
 
 
 @pytest.mark.broker(parameters="connectionTtlMin=500;connectionTtlMax=1500")
-@pytest.mark.parametrize(("asked", "answered"), [("1,0", "0,250"), ("20000,0", "0,750"), ("400,0", "0,400")])
+@pytest.mark.parametrize("asked, answered", [("1,0", "0,250"), ("20000,0", "0,750"), ("400,0", "0,400")])
 def test_the_answer_is_bounded_by_the_ttl_of_the_acceptor(connect, asked, answered):
     connected = connect(heart_beat=asked).connected
     assert connected["heart-beat"] == answered

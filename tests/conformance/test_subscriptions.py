@@ -7,7 +7,7 @@ DURABLE = ["durable-subscription-name", "durable-subscriber-name", "activemq.sub
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 @pytest.mark.parametrize(
-    ("selector", "matching"),
+    "selector, matching",
     [
         ("colour = 'red'", ["red 5"]),
         ("size > 7", ["blue 10"]),

@@ -4,7 +4,7 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    ("offered", "agreed"),
+    "offered, agreed",
     [
         ("1.0", "1.0"),
         ("1.1", "1.1"),

@@ -332,7 +332,7 @@ def test_send_bytes(console, connect, name):
 
 
 @pytest.mark.parametrize(
-    ("choice", "label", "value"),
+    "choice, label, value",
     [
         ("After", "Seconds from now", "3600"),
         ("At", "Time", "2090-01-01T00:00"),

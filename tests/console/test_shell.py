@@ -23,7 +23,7 @@ PHONE = {"width": 360, "height": 740}
 
 
 @pytest.mark.parametrize(
-    ("key", "title"), [("q", "Queues"), ("a", "Addresses"), ("o", "Overview")], ids=lambda value: value
+    "key, title", [("q", "Queues"), ("a", "Addresses"), ("o", "Overview")], ids=lambda value: value
 )
 def test_g_and_a_letter_open_a_page(console, key, title):
     page = console.go("#/queues/none" if key == "o" else "#/addresses/none")

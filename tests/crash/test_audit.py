@@ -131,7 +131,7 @@ def test_a_message_that_nobody_sent(story):
 
 
 @pytest.mark.parametrize(
-    ("more", "places", "rules"),
+    "more, places, rules",
     [
         ({}, [], ["lost"]),
         ({}, [QUEUE, QUEUE], ["twice"]),
@@ -190,7 +190,7 @@ def test_counters_that_lie(story):
 
 
 @pytest.mark.parametrize(
-    ("shown", "rules"),
+    "shown, rules",
     [
         (slice(-RING, None), []),
         (slice(-RING, -1), ["lost"]),
@@ -343,7 +343,7 @@ def test_two_values_of_one_key(story):
 
 
 @pytest.mark.parametrize(
-    ("first_is_there", "second", "rules"),
+    "first_is_there, second, rules",
     [
         (True, State.DONE, ["last value", "lost"]),  # an older one in place of a promised one
         (False, State.ASKED, ["last value"]),  # gone before the next was there

@@ -65,7 +65,7 @@ def long_but(*short):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("case", "operation"), long_but(("memory to pages", "retry"), ("pages to memory", "move"))
+    "case, operation", long_but(("memory to pages", "retry"), ("pages to memory", "move"))
 )
 def test_every_message_is_in_exactly_one_queue(tmp_path, case, operation):
     away, home = CASES[case]

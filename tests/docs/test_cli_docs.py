@@ -20,7 +20,7 @@ def test_reference_has_every_command():
 
 
 @pytest.mark.parametrize(
-    ("path", "command"), ALL, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
+    "path, command", ALL, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
 )
 def test_help_of_every_command_has_examples_of_it(path, command):
     _, examples = parts_of(command.help or "")

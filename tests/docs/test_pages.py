@@ -139,7 +139,7 @@ def test_a_page_for_users_names_examples_and_no_files_of_the_checkout(page):
 
 
 @pytest.mark.parametrize(
-    ("words", "fault"),
+    "words, fault",
     [
         (["run", "--config", "FILE"], None),
         (["queue", "lsit"], "no command lsit in queue lsit"),

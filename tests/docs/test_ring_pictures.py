@@ -53,7 +53,6 @@ class Scene:
             assert self.taker is not None
             self.taker.nack(*(ref for ref in self.taker.unsettled if ref.message.body == refused[1].encode()))
         elif action == "it goes away":
-            assert self.taker is not None
             self.taker.close()
             self.taker = None
         else:
@@ -84,7 +83,7 @@ def test_there_are_pictures():
     assert sum(picture.count("is replaced") for picture, _ in PICTURES) >= 8
 
 
-@pytest.mark.parametrize(("picture", "attributes"), PICTURES)
+@pytest.mark.parametrize("picture, attributes", PICTURES)
 def test_picture(picture, attributes):
     scene = Scene(attributes)
     there = set()

@@ -22,7 +22,7 @@ def answer(finding):
     return " ".join(rows)
 
 
-@pytest.mark.parametrize(("file", "finding"), EXEMPT)
+@pytest.mark.parametrize("file, finding", EXEMPT)
 def test_every_exemption_from_bandit_is_answered(file, finding):
     assert file.rpartition("/")[2] in answer(finding).replace("`", "") or file in answer(finding)
 

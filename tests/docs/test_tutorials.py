@@ -58,7 +58,7 @@ def test_a_page_begins_with_its_result_and_has_blocks_that_are_run(path):
 
 
 @pytest.mark.parametrize(
-    ("shown", "printed", "fits"),
+    "shown, printed, fits",
     [
         ("a\nb\n", "a\nb\n", True),
         ("a\nb\n", "a\nc\n", False),

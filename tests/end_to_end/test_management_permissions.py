@@ -61,7 +61,7 @@ def test_a_reply_needs_what_a_send_there_needs(broker):
 
 
 @pytest.mark.parametrize(
-    ("user", "resource", "what", "permission"),
+    "user, resource, what, permission",
     [
         ("admin", "broker", ["createQueue", ["orders", "orders", "ANYCAST"]], None),
         ("admin", "broker", ["createQueue", ["precious", "precious", "ANYCAST"]], None),

@@ -37,7 +37,7 @@ def missing(interpreter, probe):
 
 
 @pytest.mark.parametrize(
-    ("program", "interpreter", "probe", "package"), PROGRAMS, ids=[program for program, *_ in PROGRAMS]
+    "program, interpreter, probe, package", PROGRAMS, ids=[program for program, *_ in PROGRAMS]
 )
 def test_a_stock_client(broker, management, program, interpreter, probe, package):
     if missing(interpreter, probe):

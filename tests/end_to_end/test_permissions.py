@@ -105,7 +105,7 @@ def answered(client, command, destination, *lacking, **headers):
 
 
 @pytest.mark.parametrize(
-    ("user", "command", "destination", "lacking"),
+    "user, command, destination, lacking",
     [
         ("reader", "SEND", "/queue/orders.x", "permission='SEND' on address orders.x"),
         ("writer", "SEND", "/queue/elsewhere", "permission='SEND' on address elsewhere"),
@@ -131,7 +131,7 @@ def test_stomp(broker, version, user, command, destination, lacking):
 
 
 @pytest.mark.parametrize(
-    ("user", "topic", "lacking"),
+    "user, topic, lacking",
     [("both", "news.d", ""), ("reader", "news.e", "='CREATE_ADDRESS' on address news.e")],
 )
 def test_durable_subscriptions(broker, version, user, topic, lacking):
@@ -149,7 +149,7 @@ def test_a_transaction_that_is_refused_sends_nothing(broker):
 
 
 @pytest.mark.parametrize(
-    ("command", "destination", "headers"),
+    "command, destination, headers",
     [
         ("SEND", "/queue/mal.x::orders.new", {}),
         ("SUBSCRIBE", "/queue/mal.x::orders.new", {}),

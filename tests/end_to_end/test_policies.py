@@ -184,7 +184,7 @@ def test_a_fault_refuses_one_operation_and_is_counted(start_broker, plugins):
 
 
 @pytest.mark.parametrize(
-    ("core", "use", "line", "fault"),
+    "core, use, line, fault",
     [
         ('<broker-plugin name="none"/>', "", 4, "broker-plugin 'none': policy 'none' not found"),
         ('<broker-plugin name="broken"/>', "", 4, "broken.py:2: NameError: name 'nonsense' is not defined"),

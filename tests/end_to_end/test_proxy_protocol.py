@@ -61,7 +61,7 @@ def remote(secured, client):
 @pytest.mark.parametrize("make", [version_1, version_2])
 @pytest.mark.parametrize("acceptor", ["proxy", "proxy-tls", "trusted"])
 @pytest.mark.parametrize(
-    ("source", "expected"), [("192.0.2.7", "192.0.2.7:4711"), ("2001:db8::7", "2001:db8::7:4711")]
+    "source, expected", [("192.0.2.7", "192.0.2.7:4711"), ("2001:db8::7", "2001:db8::7:4711")]
 )
 def test_the_client_is_where_the_proxy_says(secured, make, acceptor, source, expected, seen):
     context = secured.trusting if acceptor == "proxy-tls" else None
@@ -105,7 +105,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("acceptor", ["proxy", "proxy-tls", "http-proxy"])
-@pytest.mark.parametrize(("data", "expected"), WRONG)
+@pytest.mark.parametrize("data, expected", WRONG)
 def test_wrong_headers(secured, seen, acceptor, data, expected):
     before = secured.metric("stompring_proxy_failures_total", acceptor)
     gone(secured, acceptor, data)

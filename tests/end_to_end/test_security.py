@@ -60,7 +60,7 @@ def test_the_right_password(secured, version, name):
 
 
 @pytest.mark.parametrize(
-    ("headers", "words"),
+    "headers, words",
     [
         ({"login": "alice", "passcode": "wrong"}, ["alice", "password is invalid"]),
         ({"login": "alice", "passcode": ""}, ["alice", "password is invalid"]),

@@ -122,7 +122,7 @@ def refused(secured, caplog, acceptor, client=None):
 
 
 @pytest.mark.parametrize(
-    ("acceptor", "expected"),
+    "acceptor, expected",
     [
         ("elsewhere", "IP address mismatch"),
         ("expired", "certificate has expired"),
@@ -147,7 +147,7 @@ CLIENTS = [
 ]
 
 
-@pytest.mark.parametrize(("who", "expected"), CLIENTS)
+@pytest.mark.parametrize("who, expected", CLIENTS)
 def test_clients_that_are_not_taken(secured, seen, who, expected):
     shown = {"none": None, "server": secured.directory / "broker.pem"}
     client = shown[who] if who in shown else getattr(secured, who)
@@ -218,7 +218,7 @@ def test_cipher_suites(secured):
 
 
 @pytest.mark.parametrize(
-    ("asked", "shown"),
+    "asked, shown",
     [
         *(("a.example", "a"), ("A.Example", "a"), ("x.b.example", "b"), (LOCAL, "broker")),
         *((other, "broker") for other in ("b.example", "x.y.b.example", "nobody.example", None)),
@@ -241,7 +241,7 @@ def test_over_ipv6(secured):
 # ---- STOMP over it
 
 
-@pytest.mark.parametrize(("version", "megabytes"), [("1.0", 1), ("1.1", 2), ("1.2", 16)])
+@pytest.mark.parametrize("version, megabytes", [("1.0", 1), ("1.1", 2), ("1.2", 16)])
 def test_large_messages(secured, version, megabytes):
     body = os.urandom(1 << 20) * megabytes
     client = secured.enter(version=version)
@@ -269,7 +269,7 @@ def test_a_reader_that_rests_is_not_written_to(secured):
         assert len(reader.message().body) == 100_000
 
 
-@pytest.mark.parametrize(("acceptor", "before"), [("stomp", b""), ("proxy-tls", b"PROXY UNKNOWN\r\n")])
+@pytest.mark.parametrize("acceptor, before", [("stomp", b""), ("proxy-tls", b"PROXY UNKNOWN\r\n")])
 def test_a_blocked_producer_that_is_gone(secured, seen, acceptor, before):
     """Nothing is read from it, and yet the broker notices."""
     taken, full = f"taken.{acceptor}", f"full.{acceptor}"
@@ -347,7 +347,7 @@ def test_what_is_not_tls_in_the_midst_of_it(secured, seen):
 
 
 @pytest.mark.parametrize(
-    ("data", "expected"),
+    "data, expected",
     [
         (b"CONNECT\naccept-version:1.2\n\n\0", r"no TLS; the first bytes are b'CONNECT\\na"),
         (b"GET / HTTP/1.1\r\n\r\n", "no TLS; the first bytes are b'GET / HTTP"),

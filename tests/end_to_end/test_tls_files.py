@@ -123,7 +123,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("what", "expected"), WRONG)
+@pytest.mark.parametrize("what, expected", WRONG)
 def test_a_start_with_a_wrong_file_is_refused(secured, what, expected):
     path = secured.directory / "broker.pem"
     if what == "missing":

@@ -85,7 +85,7 @@ def test_stompjs_on_a_page(doors, tmp_path):
 
 @needs_chromium
 @pytest.mark.parametrize(
-    ("visited", "called", "allowed", "told"),
+    "visited, called, allowed, told",
     [
         ("127.0.0.1", "127.0.0.1", "", "let in"),
         ("localhost", "127.0.0.1", "", "let in"),

@@ -48,7 +48,7 @@ def _reaches(hosts, host):
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
-@pytest.mark.parametrize(("source", "target"), [("a", "b"), ("b", "a")])
+@pytest.mark.parametrize("source, target", [("a", "b"), ("b", "a")])
 def test_one_direction_is_cut(hosts, source, target):
     hosts.cut(source, target)
     assert not _reaches(hosts, "a")

@@ -62,7 +62,7 @@ def test_a_writer_may_follow_another():
 
 
 @pytest.mark.parametrize(
-    ("entries", "fault"),
+    "entries, fault",
     [
         ([(CLAIM, 1, 1), (CLAIM, 2, 1), (WRITE, 1, 2)], "entry 3: writer 1 wrote after it was fenced"),
         (

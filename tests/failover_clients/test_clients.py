@@ -67,7 +67,6 @@ class Program:
 
     def finish(self):
         """Have it complete what it does; the number of messages that it has sent."""
-        assert self._process.stdin is not None
         self._process.stdin.write("finish\n")
         self._process.stdin.flush()
         (sent,) = self.wait_for("done", 1)
@@ -220,7 +219,7 @@ def takeover(request, pair):
     takeover.close()
 
 
-@pytest.mark.parametrize(("pair", "takeover"), TAKEOVERS, indirect=True, scope="module")
+@pytest.mark.parametrize("pair, takeover", TAKEOVERS, indirect=True, scope="module")
 @pytest.mark.parametrize("name", NAMES)
 def test_clients_go_on_at_the_other_broker(takeover, name):
     takeover.finish(name)

@@ -17,7 +17,7 @@ def pour(client, frames, at_once=100):
 
 
 @pytest.mark.parametrize(
-    ("command", "name_of", "limit", "allowed"),
+    "command, name_of, limit, allowed",
     [("SUBSCRIBE", "id", "subscriptionsAllowed", 500), ("BEGIN", "transaction", "transactionsAllowed", 200)],
 )
 def test_more_than_a_connection_may_have(connect, name, other_clients, command, name_of, limit, allowed):

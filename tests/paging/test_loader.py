@@ -60,7 +60,7 @@ class Endless:
 
 
 @pytest.mark.parametrize(
-    ("keep_up", "took", "expected"),
+    "keep_up, took, expected",
     [
         (0, 0.0, ALONE_SLICE),
         (0, 1.0, ALONE_SLICE),
@@ -81,7 +81,7 @@ def test_it_takes_half_as_much_as_each_that_keeps_up(keep_up, took, expected):
     assert work.slices == [pytest.approx(expected, abs=BATCH)] * 5
 
 
-@pytest.mark.parametrize(("keep_up", "took"), [(9, 0.001), (9, 0.005), (3, 0.0008), (50, 0.02)])
+@pytest.mark.parametrize("keep_up, took", [(9, 0.001), (9, 0.005), (3, 0.0008), (50, 0.02)])
 def test_it_waits_until_a_slice_is_worth_it_where_others_take_all_the_time(keep_up, took):
     place = Place(keep_up)
     work = Endless(place)
@@ -150,7 +150,7 @@ def test_who_keeps_up():
 
     assert active_queues.count() == 0
     assert after_traffic() == 1, "busy: lazy has messages on disk, idle gets none, alone has no consumer"
-    assert lazy.paged is not None and lazy.paged.waiting and alone.message_count
+    assert lazy.paged.waiting and alone.message_count
     world.fill(5, "idle")
     assert active_queues.count() == 1, "not looked at again so soon"
     world.pass_time(CHECK_INTERVAL)

@@ -222,7 +222,7 @@ class TestGroups:
             world.send(body=body, group=b"a")
         owner, other = join(queue, 1), join(queue)
         world.settle_down()
-        assert owner.group_backlog is not None and owner.group_backlog.size == HELD
+        assert owner.group_backlog.size == HELD
         (taken,) = refs = owner.release()
         owner.credit = 0
         queue.requeue(refs, owner)

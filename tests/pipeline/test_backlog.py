@@ -98,7 +98,7 @@ def grown(world, steps):
 
 
 @pytest.mark.parametrize(
-    ("before", "between", "ranges"),
+    "before, between, ranges",
     [
         ("aaa", "", []),
         ("aaa", "a", ["journal/1 from there"]),
@@ -133,7 +133,7 @@ def test_what_is_new(world, before, between, ranges):
 
 
 @pytest.mark.parametrize(
-    ("before", "between", "lost"),
+    "before, between, lost",
     [
         ("aba", "", []),
         ("aba", "rba", []),
@@ -165,7 +165,7 @@ def test_files_with_nothing_in_them_are_no_gap(world):
 
 
 @pytest.mark.parametrize(
-    ("steps", "ends"),
+    "steps, ends",
     [("a", "ends with file 1, but was read up to 3"), ("ababa", "ends with file 3, but was")],
 )
 def test_another_directory(world, steps, ends):
@@ -182,7 +182,7 @@ def test_another_directory(world, steps, ends):
 
 
 @pytest.mark.parametrize(
-    ("limit", "batches"),
+    "limit, batches",
     [
         (Limit(), 1),
         (Limit(files=1), 4),

@@ -162,7 +162,7 @@ def test_java_without_archive_of_its_own_gets_one_below(places, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("environment", "expected"),
+    "environment, expected",
     [
         ({"HOME": "/home/a"}, "/home/a/.cache/stompring"),
         ({"HOME": "/home/a", "XDG_CACHE_HOME": "/cache"}, "/cache/stompring"),

@@ -27,7 +27,7 @@ PAGED = {"plant.b": {"max-size-messages": 2, "page-size-bytes": 4096}}
 
 def program(name):
     found = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert found is not None and found.loader is not None
+    assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     return module

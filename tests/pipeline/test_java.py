@@ -28,7 +28,7 @@ def no_wheel(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("version", "expected"),
+    "version, expected",
     [("17.0.15", 17), ("1.8.0_402", 8), ("21", 21), ("25.0.3", 25), ("11.0.2", 11)],
 )
 def test_versions(tmp_path, version, expected):

@@ -273,7 +273,7 @@ def test_any_messages(given_, seal):
         assert row["expires"] == reference_decoder.time(min(made_[4], 253_402_300_799_999))
 
 
-@pytest.mark.parametrize(("written", "queue"), [("a\\\\cb\\cd", "a\\cb:d"), ("a\\x", None)])
+@pytest.mark.parametrize("written, queue", [("a\\\\cb\\cd", "a\\cb:d"), ("a\\x", None)])
 def test_the_queue_that_a_copy_came_from_is_unescaped_once(written, queue):
     """A backslash before a letter in a name is no escape."""
     block = f"_AMQ_ORIG_QUEUE:{written}\n_AMQ_ORIG_MESSAGE_ID:5\n"

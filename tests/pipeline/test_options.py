@@ -15,7 +15,7 @@ DOCUMENT = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"),
+    "path, expected",
     [
         ("/no/b", "/no/b"),
         ("file:///no%20b", "/no b"),
@@ -31,7 +31,7 @@ def test_paths(path, expected):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text, expected",
     [
         ("1700000000000", 1_700_000_000_000),
         ("-5", -5),
@@ -65,7 +65,7 @@ def test_lists(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    "options, text",
     [
         ({"path": ""}, "option path: is required"),
         (

@@ -28,7 +28,6 @@ from .test_source_stream import batches
 RECORD = 10
 
 
-
 class Rows:
     """The times of a file's rows, found without any of the code that is tested."""
 
@@ -222,7 +221,7 @@ def late(found, column):
 
 
 @pytest.mark.parametrize(
-    ("table", "limit"),
+    "table, limit",
     [
         ("messages", {"maxFilesPerTrigger": "2"}),
         ("messages", {"maxBytesPerTrigger": "5000"}),

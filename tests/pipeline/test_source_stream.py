@@ -43,7 +43,7 @@ def batches(source, start=None):
 
 
 @pytest.mark.parametrize(
-    ("options", "limit"),
+    "options, limit",
     [
         ({}, ReadAllAvailable()),
         ({"maxRowsPerTrigger": "7"}, ReadMaxRows(7)),
@@ -185,7 +185,7 @@ def write_segment(root, number, messages):
 
 
 @pytest.mark.parametrize(
-    ("first", "options", "expected"),
+    "first, options, expected",
     [
         (1, {}, [1, 2, 3, 4, 5]),  # nothing was deleted: the originals are all there
         (1, {"copies": "true"}, [1, 2, 1, 3, 4, 2, 5]),

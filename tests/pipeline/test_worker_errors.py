@@ -89,7 +89,7 @@ def test_outside_of_workers_exceptions_are_what_they_were(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    "text, found",
     [
         (
             "[PYTHON_DATA_SOURCE_ERROR] Failed to do it: stompring: it is wrong\n SQLSTATE: 38000",

@@ -77,7 +77,7 @@ def test_timed_ring(seed):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"), [("newest-per-key", {"key": "k"}), ("timed-ring", {"max_age": 3_600_000})]
+    "name, arguments", [("newest-per-key", {"key": "k"}), ("timed-ring", {"max_age": 3_600_000})]
 )
 def test_consumed_messages_are_forgotten(name, arguments):
     harness = house(name, {}, **arguments)

@@ -45,7 +45,7 @@ def refused(folder, body, **arguments):
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    "body, words",
     [
         ({**RIGHT, "id": 5}, "$.id must be of type string"),
         ({"lines": [{}]}, "$ lacks id (required)"),
@@ -72,7 +72,7 @@ def test_a_long_place_is_cut_short(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    "body, words",
     [
         (b"", "not JSON: line 1 column 1: Expecting value"),
         (b'{"id": "a",\n "lines": [}', "not JSON: line 2 column 12"),
@@ -119,7 +119,7 @@ def test_a_schema_that_nothing_keeps_to(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("dialect", "schema", "accepted"),
+    "dialect, schema, accepted",
     [
         (None, {"prefixItems": [{"type": "string"}]}, False),
         ("http://json-schema.org/draft-07/schema#", {"prefixItems": [{"type": "string"}]}, True),
@@ -182,7 +182,7 @@ def test_references_that_lead_elsewhere(tmp_path, target, deep):
 
 
 @pytest.mark.parametrize(
-    ("schema", "words"),
+    "schema, words",
     [
         ("{", "is not JSON: Expecting property name"),
         ("[" * 100_000, "is not JSON"),

@@ -46,7 +46,7 @@ def test_priorities_decide_the_order_and_not_what_is_newest():
     assert waiting(harness) == ["b2", "a2"]
 
 
-@pytest.mark.parametrize(("without_key", "left"), [("keep", ["1", "2", "a", "3"]), ("one-key", ["a", "3"])])
+@pytest.mark.parametrize("without_key, left", [("keep", ["1", "2", "a", "3"]), ("one-key", ["a", "3"])])
 def test_messages_without_the_key(without_key, left):
     harness = house(without_key=without_key)
     harness.send(b"1")

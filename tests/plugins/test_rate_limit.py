@@ -61,7 +61,7 @@ def test_refusal_has_the_time_of_the_next_token():
     assert "150 ms" in harness.send(b"x").refused
 
 
-@pytest.mark.parametrize(("milliseconds", "there"), [(124, False), (125, True)])
+@pytest.mark.parametrize("milliseconds, there", [(124, False), (125, True)])
 def test_delayed_to_the_millisecond_at_which_a_token_is_there(milliseconds, there):
     harness = PolicyHarness(KIND, messages_per_second=8, burst=1)
     assert harness.send(b"1").accepted

@@ -41,7 +41,7 @@ def test_only_what_is_wanted():
     assert stamped - set(harness.messages("elsewhere")[0].headers) == {"from"}
 
 
-@pytest.mark.parametrize(("user", "stamped"), [("ann", "ann"), (None, None)])
+@pytest.mark.parametrize("user, stamped", [("ann", "ann"), (None, None)])
 def test_headers_sent_by_the_client_are_overwritten(user, stamped):
     harness = PolicyHarness(KIND, user_header="sent-by", client_id_header="sent-as")
     harness.send(b"x", {"sent-by": "root", "sent-as": "somebody"}, user=user)

@@ -269,7 +269,7 @@ def test_a_full_address_refuses_with_a_reason():
 
 
 @pytest.mark.parametrize(
-    ("answer", "refused", "dropped"),
+    "answer, refused, dropped",
     [
         (FAIL, "Address address is full: max-size-messages 2", False),
         (DROP, "", True),

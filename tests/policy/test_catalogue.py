@@ -64,7 +64,7 @@ def test_shipped_policies_are_listed_as_they_are_loaded(path, folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "summary"),
+    "text, kind, summary",
     [
         (ONE, "One", "One."),
         ("import stompring.policy as api\nclass Two(api.AddressPolicy):\n    x = 1\n", "Two", ""),
@@ -124,7 +124,7 @@ def test_a_policy_that_cannot_be_loaded_has_the_reason(folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    "text, reason",
     [
         (b"class One(:\n", "broken.py:1: SyntaxError: invalid syntax"),
         (b"\n\nx = 'abc\n", "broken.py:3: SyntaxError: unterminated string"),
@@ -222,13 +222,13 @@ def test_a_loaded_policy_of_a_package_has_the_path_of_its_class(folder, tmp_path
     load_details(entry, sources(folder).load)
     assert (entry.path, entry.fault) == (site / "dcme" / "policies.py", None)
     assert (entry.kind, entry.summary) == ("One", "One.")
-    assert entry.parameters is not None and entry.parameters["number"].shown_default == "3"
+    assert entry.parameters["number"].shown_default == "3"
     for name in [name for name in sys.modules if name.partition(".")[0] == "dcme"]:
         monkeypatch.delitem(sys.modules, name)
 
 
 @pytest.mark.parametrize(
-    ("point", "reason"),
+    "point, reason",
     [
         ("acme.absent:One", "the source of acme.absent is not found"),
         ("absent_acme:One", "the source of absent_acme is not found"),

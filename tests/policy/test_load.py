@@ -30,7 +30,6 @@ class Good(AddressPolicy):
 '''
 
 
-
 @pytest.fixture
 def plugin(tmp_path):
     """Writes a module of the folder ``plugins``."""
@@ -121,7 +120,7 @@ def test_nothing_is_imported_that_is_not_named(tmp_path, plugin, xml):
 
 
 @pytest.mark.parametrize(
-    ("code", "fault"),
+    "code, fault",
     [
         ("class Nothing:\n    pass", "defines no AddressPolicy"),
         ("\n\n1 / 0", "bad.py:3: ZeroDivisionError: division by zero"),
@@ -159,7 +158,7 @@ def test_unknown_policy_is_an_error_with_a_suggestion(plugin, xml):
 
 
 @pytest.mark.parametrize(
-    ("properties", "line", "fault"),
+    "properties, line, fault",
     [
         ("", 5, "policy 'good': parameter 'must' is required"),
         (
@@ -250,7 +249,7 @@ def test_a_class_with_two_names_is_one_policy(plugin):
 
 
 @pytest.mark.parametrize(
-    ("value", "fault"),
+    "value, fault",
     [
         (
             "nowhere_to_be_found:X",

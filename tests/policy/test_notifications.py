@@ -289,8 +289,8 @@ def test_properties_of_queue_and_address_views():
         0,
         4,
     )
-    assert queue.oldest is not None and queue.oldest.body == b"2"
-    assert queue.lowest is not None and queue.lowest.body == b"2"
+    assert queue.oldest.body == b"2"
+    assert queue.lowest.body == b"2"
     assert queue.consumers == 1 and queue.over_size == 0 and queue.has_room(True) and "address" in repr(queue)
     assert (address.name, address.messages, address.message_count) == ("address", 4, 4)
     assert (

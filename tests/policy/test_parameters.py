@@ -38,7 +38,7 @@ PARAMETERS = Everything.parameters
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "value"),
+    "name, text, value",
     [
         ("text", "a b", "a b"),
         ("whole_number", "5", 5),
@@ -58,7 +58,7 @@ def test_texts_are_read(name, text, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "fault"),
+    "name, text, fault",
     [
         ("text", "", "must not be empty"),
         ("whole_number", "2.5", "must be a whole number"),
@@ -138,7 +138,7 @@ def test_a_name_that_is_taken(name):
 
 
 @pytest.mark.parametrize(
-    ("hint", "more", "fault"),
+    "hint, more, fault",
     [
         (str, {"least": 1}, "least and most apply to numbers only, not to text"),
         (bool, {"most": 1}, "least and most apply to numbers only"),

@@ -23,7 +23,7 @@ class Waits(AddressPolicy):
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "words"),
+    "milliseconds, words",
     [
         (0.5, "whole milliseconds: 0.5 looks like seconds"),
         (30.0, "looks like seconds"),
@@ -77,7 +77,7 @@ def test_usual_times_are_taken():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    "arguments, words",
     [
         (
             {"settings": {"max_size_mesages": 1}},
@@ -248,7 +248,7 @@ class SlowInTheEnd(Slow):
 
 
 @pytest.mark.parametrize(
-    ("kind", "hook"),
+    "kind, hook",
     [
         *[(Slow, hook) for hook in ("admit", "full", "enqueued", "subscribed")],
         *[(SlowInTheEnd, hook) for hook in ("admit", "entered")],

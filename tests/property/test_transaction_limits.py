@@ -52,7 +52,7 @@ def commit(client):
     return got.command
 
 
-@pytest.mark.parametrize(("policy", "before", "count", "receipt", "after"), MEASURED)
+@pytest.mark.parametrize("policy, before, count, receipt, after", MEASURED)
 def test_a_transaction_at_a_limit_on_messages(policy, before, count, receipt, after):
     made = server(policy, max_size_messages=LIMIT)
     send_all(made.client(), before)

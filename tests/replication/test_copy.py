@@ -147,7 +147,7 @@ def test_copy_with_a_damaged_marker_is_discarded(ended, tmp_path, start, text):
     assert again.follow().contents == {"journal/1.journal": b"x"}
 
 
-@pytest.mark.parametrize(("version", "advice"), [(4, "upgrade stompring"), (2, "'stompring data export'")])
+@pytest.mark.parametrize("version, advice", [(4, "upgrade stompring"), (2, "'stompring data export'")])
 def test_marker_of_another_version_is_refused(tmp_path, start, version, advice):
     start().follow().copy.close()
     marker = json.loads((tmp_path / MARKER).read_text())

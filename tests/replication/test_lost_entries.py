@@ -34,7 +34,7 @@ from .test_files_model import BATCHES, Pair
 
 
 @pytest.mark.parametrize(
-    ("changes", "files"),
+    "changes, files",
     [
         ([(Operation.WRITE, "a"), (Operation.WRITE, "a"), (Operation.WHOLE, "b")], {"a": [1, 2], "b": [3]}),
         ([(Operation.WRITE, "a"), (Operation.TRUNCATE, "a"), (Operation.REMOVE, "a")], {}),
@@ -67,7 +67,7 @@ def test_a_digest_has_the_entries_of_a_file(changes, files):
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "least"),
+    "one, other, least",
     [([1, 2], [2, 1], 0), ([1, 2, 3], [2], 2), ([], [1, 2, 3], 3), ([1], [2], 1), ([1, 2], [3, 4], 1)],
 )
 def test_digests_say_by_how_many_entries_they_differ_at_least(one, other, least):
@@ -82,7 +82,7 @@ def test_weights_are_different_and_have_all_bits():
 
 
 @pytest.mark.parametrize(
-    ("change", "dropped"),
+    "change, dropped",
     [
         (FileChange(Operation.REMOVE, "a", 1, b"12"), 12),
         (FileChange(Operation.REMOVE, "a", 1), None),

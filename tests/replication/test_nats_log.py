@@ -358,7 +358,7 @@ def test_call_under_way_ends_when_the_log_is_closed(opened, cluster, settings):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    "name, value",
     [
         ("num_replicas", 2),
         ("storage", "memory"),
@@ -394,7 +394,7 @@ LAZY = {"sync_interval": 120_000_000_000}
 
 
 @pytest.mark.parametrize(
-    ("pages", "confirmed", "reason"),
+    "pages, confirmed, reason",
     [
         ([varz("n0", **SYNCED), varz("n1", **SYNCED), varz("n2", **SYNCED)], False, None),
         ([varz("n0", **SYNCED), {}, {}], False, None),
@@ -451,7 +451,7 @@ def serving(pages):
 
 
 @pytest.mark.parametrize(
-    ("url", "servers", "monitors"),
+    "url, servers, monitors",
     [
         ("nats://a", ["nats://a:4222"], ["http://a:8222"]),
         ("tls://a:1,b", ["tls://a:1", "tls://b:4222"], ["http://a:8222", "http://b:8222"]),

@@ -539,7 +539,7 @@ def test_a_large_log_is_not_counted(opened, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("names", "wanted"),
+    "names, wanted",
     [("", 0), (None, 0), ("*", 1), ("a, b", 1), ("2 (a, b)", 2), ("FIRST 3(a,b,c)", 3), ("ANY 2 (a, b)", 2)],
 )
 def test_standbys_that_must_confirm(names, wanted):
@@ -547,7 +547,7 @@ def test_standbys_that_must_confirm(names, wanted):
 
 
 @pytest.mark.parametrize(
-    ("url", "hosts"),
+    "url, hosts",
     [
         ("postgresql://one,two/stomp", [("one", None), ("two", None)]),
         ("postgresql://one:6000,two:6001/stomp", [("one", "6000"), ("two", "6001")]),

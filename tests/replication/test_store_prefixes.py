@@ -199,7 +199,6 @@ def test_brokers_that_take_over_from_each_other_lose_nothing(tmp_path, seed):
             workload.step()
         if random.random() < 0.3:
             active.files.trim(random.randrange(20))
-    assert workload is not None
     workload.run(1)
     expected = contents(workload.active.root)
     assert rebuilt(engine, tmp_path / "rebuilt") == expected

@@ -39,7 +39,7 @@ ENTRIES = {
 
 
 @pytest.mark.parametrize(
-    ("address", "queue", "roles"),
+    "address, queue, roles",
     [
         ("anything", None, "a"),
         ("orders.us", None, "b"),  # not merged: a has lost it
@@ -72,7 +72,7 @@ def test_each_permission_on_its_own():
 
 
 @pytest.mark.parametrize(
-    ("entries", "address", "roles"),
+    "entries, address, roles",
     [
         ({"#": "a"}, "#", "a"),
         ({"#": "a b", "secret.#": "a"}, "#", "a"),  # b would read what is secret
@@ -125,7 +125,7 @@ DURABLE, NON_DURABLE = PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREAT
 
 @pytest.mark.parametrize("permission", [DURABLE, NON_DURABLE])
 @pytest.mark.parametrize(
-    ("address", "queue", "roles"),
+    "address, queue, roles",
     [
         ("mal.x", None, "a"),
         ("mal.x", "mal.x", "a"),
@@ -160,7 +160,7 @@ def granting(**granted):
 
 
 @pytest.mark.parametrize(
-    ("match", "granted", "warned"),
+    "match, granted, warned",
     [
         (
             "#",

@@ -39,7 +39,7 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "password", "right"),
+    "name, password, right",
     [
         ("u", "p", True),
         ("u", "P", False),
@@ -99,7 +99,7 @@ def test_changes_are_written_with_argon2_into_artemis_file(path):
 
 
 @pytest.mark.parametrize(
-    ("line", "entry"),
+    "line, entry",
     [
         ("", None),
         ("  # x = y", None),

@@ -12,7 +12,7 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("subject", "user"),
+    "subject, user",
     [
         ("CN=ada,O=Analytical,C=GB", "ada"),
         ("cn=ada, o=Analytical , C = GB", "ada"),
@@ -31,7 +31,7 @@ def test_user_of_a_certificate(path, subject, user):
 
 
 @pytest.mark.parametrize(
-    ("line", "fault"),
+    "line, fault",
     [
         ("ada", "a line must be 'user = subject"),
         ("x = ada", "a line must be 'user = subject"),

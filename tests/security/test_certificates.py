@@ -89,7 +89,7 @@ def test_a_key_of_another(authority):
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    "content, expected",
     [
         (b"", "not a PEM file"),
         (b"\xfe\xed\xfe\xed\0\0", "Java keystore: set keyStorePassword"),

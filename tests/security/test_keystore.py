@@ -132,7 +132,7 @@ def test_trusted_certificates_come_from_a_keystore(files, tmp_path, kind):
 
 @of_each_kind
 @pytest.mark.parametrize(
-    ("password", "words"),
+    "password, words",
     [
         (None, "Java keystore: set keyStorePassword"),
         ("wrong", "wrong password or damaged keystore"),
@@ -173,7 +173,7 @@ def test_every_truncated_keystore_is_refused(files, kind):
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    "content, words",
     [
         (b"\xfe\xed\xfe\xed" + bytes([0, 0, 0, 9]) + bytes(4), "version 9 is unknown"),
         (b"\xfe\xed\xfe\xed" + bytes([0, 0, 0, 2, 0, 0, 0, 1]), "the file is truncated"),

@@ -37,7 +37,7 @@ CLERK = {"clerks"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    "changes, expected",
     [
         ({}, CLERK),
         ({"user_base": BASE}, None),
@@ -71,13 +71,13 @@ def test_base_in_the_url_and_a_server_that_is_down(settings, slapd):
 def test_the_login_may_be_the_dn(settings):
     directory = source_of(replace(settings, user_search_matching=None))
     found = directory.check(f"uid=ada,{PEOPLE}", "lovelace")
-    assert found is not None and found.roles == CLERK
+    assert found.roles == CLERK
     for login in (f"uid=ada,{PEOPLE}", "ada", "=", f"uid=no,{PEOPLE}"):
         assert directory.check(login, "hopper") is None
 
 
 @pytest.mark.parametrize(
-    ("login", "password", "user"),
+    "login, password, user",
     [
         ("ada", "lovelace", "ada"),
         ("ADA", "lovelace", "ada"),

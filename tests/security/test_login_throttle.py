@@ -72,7 +72,7 @@ def test_number_of_hosts_is_limited(time, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("host", "stands_for"),
+    "host, stands_for",
     [
         ("192.0.2.1", "192.0.2.1"),
         ("::ffff:192.0.2.1", "192.0.2.1"),

@@ -19,7 +19,7 @@ def test_passwords_that_may_be(password):
 
 
 @pytest.mark.parametrize(
-    ("password", "reason"),
+    "password, reason",
     [
         ("", "cannot be empty"),
         ("two\nlines", "a line end or a NUL"),

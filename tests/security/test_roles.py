@@ -19,7 +19,7 @@ def test_content_of_a_file(path):
 
 
 @pytest.mark.parametrize(
-    ("line", "fault"),
+    "line, fault",
     [
         ("admins", "a line must be 'role = user, user'"),
         (" = ada", "a role name cannot be empty"),
@@ -53,9 +53,7 @@ def test_changes(path):
     assert path.read_text() == "# mine\n"
 
 
-@pytest.mark.parametrize(
-    ("role", "user"), [("", "ada"), ("a=b", "ada"), ("a", "b,c"), ("a", ""), ("a", " b")]
-)
+@pytest.mark.parametrize("role, user", [("", "ada"), ("a=b", "ada"), ("a", "b,c"), ("a", ""), ("a", " b")])
 def test_names_that_cannot_be(path, role, user):
     with pytest.raises(ValueError), edit_roles(path) as edit:
         edit.grant(role, user)

@@ -65,7 +65,7 @@ def tokens(keys, clock):
 
 
 @pytest.mark.parametrize(
-    ("key", "algorithm", "kid"),
+    "key, algorithm, kid",
     [(RSA, "RS256", "one"), (RSA, "PS512", "one"), (EC, "ES256", "two"), (ED, "Ed25519", "three")],
 )
 def test_a_token_with_a_key_of_the_issuer_is_a_login(tokens, key, algorithm, kid):
@@ -74,7 +74,7 @@ def test_a_token_with_a_key_of_the_issuer_is_a_login(tokens, key, algorithm, kid
 
 
 @pytest.mark.parametrize(
-    ("claim", "value", "roles"),
+    "claim, value, roles",
     [
         ("roles", "a b", {"a", "b"}),
         ("roles", None, set()),

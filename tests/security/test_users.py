@@ -23,7 +23,7 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "password", "right"),
+    "name, password, right",
     [
         ("ada", "lovelace", True),
         ("grace", "hopper", True),

@@ -23,7 +23,7 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "expected"),
+    "lines, expected",
     [
         ([], {}),
         (["", "   ", "# a comment", "  # another = one"], {}),
@@ -38,7 +38,7 @@ def test_lines_that_are_understood(lines, expected):
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    "lines, message",
     [
         (["ada"], "users:1: a line must be 'name = hash', or begin with '#'"),
         (["# c", "", f"= {HASH}"], "users:3: a user name cannot be empty"),
@@ -72,7 +72,7 @@ def test_errors_never_contain_a_possible_password(secret):
 
 
 @pytest.mark.parametrize(
-    ("content", "lines"),
+    "content, lines",
     [
         (b"", []),
         (b"a\n", ["a"]),

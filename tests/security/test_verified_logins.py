@@ -32,7 +32,7 @@ def test_verified_login_is_cached_for_a_while():
 
 
 @pytest.mark.parametrize(
-    ("generation", "name", "password"),
+    "generation, name, password",
     [
         (2, "ada", "lovelace"),
         (1, "ada", "Lovelace"),

@@ -106,7 +106,7 @@ COMPARISONS = [
 ]
 
 
-@pytest.mark.parametrize(("left", "right", "properties", "expected"), COMPARISONS)
+@pytest.mark.parametrize("left, right, properties, expected", COMPARISONS)
 def test_comparisons(left, right, properties, expected):
     for operator, result in zip(("=", "<>", "<", "<=", ">", ">="), expected, strict=True):
         if result == ".":
@@ -153,7 +153,7 @@ ARITHMETIC = [
 ]
 
 
-@pytest.mark.parametrize(("text", "properties", "expected"), ARITHMETIC)
+@pytest.mark.parametrize("text, properties, expected", ARITHMETIC)
 def test_arithmetic(text, properties, expected):
     assert outcome(text, properties) == expected
 
@@ -220,13 +220,13 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "properties", "expected"), OTHERS)
+@pytest.mark.parametrize("text, properties, expected", OTHERS)
 def test_other_operators(text, properties, expected):
     assert outcome(text, properties, b"<r><a/></r>") == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "properties", "asked"),
+    "text, properties, asked",
     [
         ("price > 1 AND price < 5 AND price <> 3", {"price": "4"}, ["price"]),
         ("NOT (a = 1 OR b = 1) AND a = 2 AND b = 2", {"a": "2", "b": "2"}, ["a", "b"]),

@@ -57,13 +57,13 @@ NO_CONVERT = [
 ]
 
 
-@pytest.mark.parametrize(("text", "properties", "expected"), NO_CONVERT)
+@pytest.mark.parametrize("text, properties, expected", NO_CONVERT)
 def test_without_conversion_headers_stay_text(text, properties, expected):
     assert outcome(f"no_convert_string_expressions:{text}", properties) == expected
 
 
 @pytest.mark.parametrize(
-    ("prefixes", "converts"),
+    "prefixes, converts",
     [
         ("", True),
         ("convert_string_expressions:", True),
@@ -147,7 +147,7 @@ def test_wide_selectors_are_fine():
 
 
 @pytest.mark.parametrize(
-    ("start", "end"),
+    "start, end",
     [
         ("(", ")"),
         ("NOT (", ")"),

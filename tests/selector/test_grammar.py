@@ -43,7 +43,7 @@ LITERALS = [
 ]
 
 
-@pytest.mark.parametrize(("literal", "value"), LITERALS)
+@pytest.mark.parametrize("literal, value", LITERALS)
 def test_literals(literal, value):
     selector = compile_selector(f"no_convert_string_expressions:a = {literal}")
     assert selector.matches(Message({"a": value}))
@@ -61,7 +61,7 @@ def test_names(name):
 
 
 @pytest.mark.parametrize(
-    ("quoted", "name"),
+    "quoted, name",
     [
         ('"x.y"', "x.y"),
         ('"two words"', "two words"),
@@ -180,7 +180,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "message"), REFUSED)
+@pytest.mark.parametrize("text, message", REFUSED)
 def test_refusals(text, message):
     with pytest.raises(InvalidSelector) as caught:
         compile_selector(text)

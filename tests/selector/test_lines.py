@@ -23,7 +23,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize(
-    ("text", "holds", "fails"),
+    "text, holds, fails",
     [
         ("color = 'red'", True, False),
         ("shade = 'red'", False, True),

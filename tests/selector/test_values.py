@@ -16,7 +16,7 @@ MOST = 2**63 - 1
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text, expected",
     [
         ("0", 0),
         ("-0", 0),
@@ -69,7 +69,7 @@ def test_what_python_writes_is_read_back(number):
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    "value, expected",
     [
         ("true", True),
         ("False", False),
@@ -107,7 +107,7 @@ def test_long_headers_are_not_kept():
 
 
 @pytest.mark.parametrize(
-    ("condition", "values"),
+    "condition, values",
     [
         ("a + 0 = b", (MOST, MOST)),
         ("a + 2 = b", (MOST, 2**63)),

@@ -53,7 +53,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "expected"), CASES)
+@pytest.mark.parametrize("expression, expected", CASES)
 def test_expressions(expression, expected):
     text = "XPATH '" + expression.replace("'", "''") + "'"
     assert outcome(text, {}, BODY) == ("T" if expected else "F")
@@ -103,7 +103,7 @@ def test_what_is_a_document(body):
 
 
 @pytest.mark.parametrize(
-    ("expression", "reason"),
+    "expression, reason",
     [
         ("//[", r"unexpected '\[' operator"),
         ("root/", "unexpected end of source"),
@@ -170,7 +170,7 @@ def test_comparing_many_nodes_with_many(expression):
 
 
 @pytest.mark.parametrize(
-    ("expression", "holds"),
+    "expression, holds",
     [
         ("//n < //m", True),
         ("//m < //n", False),

@@ -221,7 +221,7 @@ def guest(security, configuration):
 
 def test_a_client_without_login_is_the_guest_where_there_is_one(ask, guest, security):
     login, _ = ask(None, None)
-    assert login is not None and login.user == "visitor"
+    assert login.user == "visitor"
     assert login.authorizer.allows(PermissionType.SEND, "a")
     assert not login.authorizer.allows(PermissionType.CONSUME, "a")
     own = security.authority
@@ -275,7 +275,7 @@ REQUIRED_FLAG, REQUISITE, SUFFICIENT, OPTIONAL = LoginFlag
 
 
 @pytest.mark.parametrize(
-    ("flags", "both", "certificate", "password", "checked"),
+    "flags, both, certificate, password, checked",
     [
         # flags of certificate and properties; whether a client may log in with both, with one, with the other
         ((REQUIRED_FLAG, REQUIRED_FLAG), True, False, False, 2),

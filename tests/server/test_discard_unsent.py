@@ -28,7 +28,7 @@ os._exit(75)
 """
 
 
-@pytest.mark.parametrize(("end", "complete"), [("discard", False), ("exit", True)])
+@pytest.mark.parametrize("end, complete", [("discard", False), ("exit", True)])
 def test_unsent_data_is_discarded_at_the_end(end, complete):
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

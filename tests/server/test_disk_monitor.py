@@ -37,7 +37,7 @@ JUDGED = [
 ]
 
 
-@pytest.mark.parametrize(("usage", "least", "free", "full"), JUDGED)
+@pytest.mark.parametrize("usage, least, free, full", JUDGED)
 def test_when_a_disk_is_full(usage, least, free, full):
     configuration = BrokerConfiguration(
         max_disk_usage=usage, min_disk_free=least * GB if least > 0 else least
@@ -226,6 +226,6 @@ def test_replicated_log_counts_as_a_disk_and_leaves_room_for_acknowledgements():
     assert not broker.disk.full
 
 
-@pytest.mark.parametrize(("limit", "most"), [(-1, 90), (0, 90), (1000, -1)])
+@pytest.mark.parametrize("limit, most", [(-1, 90), (0, 90), (1000, -1)])
 def test_log_without_a_limit_is_never_full(limit, most):
     assert log_full_reason(LogUsage(10_000, limit), BrokerConfiguration(max_disk_usage=most)) is None

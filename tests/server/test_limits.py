@@ -9,7 +9,7 @@ MB, GB = 1024**2, 1024**3
 
 
 @pytest.mark.parametrize(
-    ("size", "text"),
+    "size, text",
     [
         (0, "0 bytes"),
         (1023, "1023 bytes"),
@@ -25,7 +25,7 @@ def test_sizes(size, text):
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    "said, text",
     [
         ({"global_max_size": 2 * GB}, "2 GB, a quarter of 8 GB"),
         ({"global_max_size": 512 * MB}, "512 MB of 8 GB (global-max-size)"),

@@ -181,7 +181,7 @@ def test_a_connection_that_ends_before():
 
 
 @pytest.mark.parametrize(
-    ("host", "trusted"),
+    "host, trusted",
     [
         ("10.0.0.7", True),
         ("10.0.0.8", False),
@@ -201,7 +201,7 @@ def test_who_may_send_one(host, trusted):
 
 
 @pytest.mark.parametrize(
-    ("host", "trusted", "warned"),
+    "host, trusted, warned",
     [("0.0.0.0", (), True), ("0.0.0.0", ("10.0.0.7",), False), ("127.0.0.1", (), False)],
 )
 def test_that_anybody_may_claim_to_be_anybody_is_told(caplog, host, trusted, warned):
@@ -225,7 +225,7 @@ def test_a_factory_that_takes_nobody():
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    "data, words",
     [
         (HEADER, "unexpected PROXY header: set proxyProtocolEnabled=true to accept it"),
         (b"\r\n\r\n\0\r\nQUIT\n\x21", "unexpected PROXY header"),
@@ -365,7 +365,7 @@ def test_what_is_wrong_names_the_acceptor(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    "options, expected",
     [
         (
             {"enabled_cipher_suites": ("TLS_RSA-NO",)},

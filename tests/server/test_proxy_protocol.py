@@ -40,7 +40,7 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize(("data", "source"), GOOD, ids=lambda value: repr(value)[:40])
+@pytest.mark.parametrize("data, source", GOOD, ids=lambda value: repr(value)[:40])
 def test_whole_and_in_pieces(data, source):
     assert read_proxy_header(data) == read_proxy_header(data + b"CONNECT") == ProxyHeader(len(data), source)
     for end in range(len(data)):
@@ -83,7 +83,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("data", "expected"), BAD, ids=lambda value: repr(value)[:40])
+@pytest.mark.parametrize("data, expected", BAD, ids=lambda value: repr(value)[:40])
 def test_wrong_ones(data, expected):
     with pytest.raises(ValueError) as caught:
         read_proxy_header(data)

@@ -39,7 +39,7 @@ def ask(address, path, method="GET"):
 
 
 @pytest.mark.parametrize(
-    ("path", "method", "status", "body"),
+    "path, method, status, body",
     [
         ("/health/live", "GET", 200, LIVE.body),
         ("/health/live?x=1", "GET", 200, LIVE.body),
@@ -51,7 +51,7 @@ def test_health_is_live_and_not_ready(address, path, method, status, body):
     assert ask(address, path, method) == (status, body)
 
 
-@pytest.mark.parametrize(("path", "method"), [("/metrics", "GET"), ("/health/live", "POST"), ("/", "DELETE")])
+@pytest.mark.parametrize("path, method", [("/metrics", "GET"), ("/health/live", "POST"), ("/", "DELETE")])
 def test_everything_else_is_refused_with_the_reason(address, path, method):
     status, body = ask(address, path, method)
     problem = json.loads(body)

@@ -55,7 +55,7 @@ def running(*queues, settings=None):
 
 
 @pytest.mark.parametrize(
-    ("bad", "words"),
+    "bad, words",
     [
         (QueueConfiguration("q", "q", MULTICAST, configured=True), "routing-type cannot change"),
         (queue(durable=False), "durable cannot change"),
@@ -73,7 +73,7 @@ def test_what_cannot_be_changes_nothing(bad, words):
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    "change, named",
     [
         ({"journal_file_size": 4096}, ["<journal-file-size>"]),
         ({"persistence_enabled": False}, ["<persistence-enabled>"]),

@@ -16,7 +16,7 @@ STATUS = replace(STANDBY, rebuilding=False, lag_entries=0, active=Beat("a"), act
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    "changes, reason",
     [
         ({"role": Role.CONNECTING}, "connecting to the replicated log s"),
         (
@@ -36,7 +36,7 @@ def test_standby_says_what_it_waits_for(changes, reason):
 
 
 @pytest.mark.parametrize(
-    ("changes", "wall", "skew"),
+    "changes, wall, skew",
     [
         ({}, 1000.0, None),
         ({}, 1000.0 + MAX_SKEW, None),
@@ -75,7 +75,7 @@ def test_active_broker_with_the_name_of_the_standby_is_reported_once(caplog, oth
 
 
 @pytest.mark.parametrize(
-    ("active", "changes"),
+    "active, changes",
     [
         (Beat("a", "node2", 7, 7), {}),
         (OWN, {}),

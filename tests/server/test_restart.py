@@ -122,7 +122,7 @@ CONFLICTS = [
 ]
 
 
-@pytest.mark.parametrize(("other", "words"), CONFLICTS)
+@pytest.mark.parametrize("other, words", CONFLICTS)
 def test_an_empty_queue_becomes_what_the_file_says(other, words):
     world = started(configuration(other), started(configuration(queue())))
     found = live(world)
@@ -131,7 +131,7 @@ def test_an_empty_queue_becomes_what_the_file_says(other, words):
     assert (found.durable, found.attributes.non_destructive) == (other.durable, bool(other.non_destructive))
 
 
-@pytest.mark.parametrize(("other", "words"), CONFLICTS)
+@pytest.mark.parametrize("other, words", CONFLICTS)
 def test_a_queue_with_messages_stays_as_it_is(other, words, caplog):
     caplog.set_level(logging.ERROR)
     world = started(configuration(queue()))

@@ -254,7 +254,7 @@ def test_a_call_from_a_thread_ends_the_poll(test):
     thread.join()
 
 
-@pytest.mark.parametrize(("number", "most"), [(4, 32_768), (8, 16_384), (12, 16_384)])
+@pytest.mark.parametrize("number, most", [(4, 32_768), (8, 16_384), (12, 16_384)])
 def test_connections_that_flood_share_the_reads_of_a_round(test, number, most):
     clients = test.connected(number)
     for client in clients:

@@ -36,7 +36,7 @@ def test_lengths_that_are_read(length):
 
 
 @pytest.mark.parametrize(
-    ("data", "expected", "codes"),
+    "data, expected, codes",
     [
         (piece_bytes(BINARY, b"x" * 70_000), b"", [1009]),
         (piece_bytes(BINARY, b"x", mask=None), b"", [1002]),

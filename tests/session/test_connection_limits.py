@@ -36,7 +36,7 @@ def limit(door, host):
 
 
 @pytest.mark.parametrize(
-    ("host", "place"),
+    "host, place",
     [
         ("203.0.113.9", "203.0.113.9"),
         ("::ffff:203.0.113.9", "203.0.113.9"),
@@ -55,7 +55,7 @@ def test_what_counts_as_one_peer(host, place):
 
 
 @pytest.mark.parametrize(
-    ("host", "here"),
+    "host, here",
     [
         ("127.0.0.1", True),
         ("127.3.2.1", True),

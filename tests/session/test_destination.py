@@ -19,7 +19,7 @@ PREFIXES = Destinations(
 
 
 @pytest.mark.parametrize(
-    ("text", "asked", "destination"),
+    "text, asked, destination",
     [
         ("a", None, Destination("a")),
         ("/queue/a", None, Destination("a", None, ANYCAST)),
@@ -44,7 +44,7 @@ def test_table(text, asked, destination):
 
 
 @pytest.mark.parametrize(
-    ("text", "asked"),
+    "text, asked",
     [
         ("", None),
         ("/queue/", None),

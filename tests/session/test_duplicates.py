@@ -41,7 +41,7 @@ def test_an_id_of_any_bytes(server, client):
         client.write(b"SEND\ndestination:/queue/q\n_AMQ_DUPL_ID:\xff\\n\\c\xfe" + b"\n\n" + body + b"\0")
     assert bodies(server.queue()) == [b"a"]
     cache = server.address().duplicates
-    assert cache is not None and cache.in_order == [b"\xff\n:\xfe"]
+    assert cache.in_order == [b"\xff\n:\xfe"]
 
 
 def test_queues_of_one_address_share_them(server):
@@ -128,7 +128,7 @@ def test_a_reload_changes_the_size_at_once(server, client):
     new = replace(server.broker.configuration, id_cache_size=2)
     apply(server.broker, new)
     cache = server.address().duplicates
-    assert cache is not None and cache.in_order == [b"2", b"3"]
+    assert cache.in_order == [b"2", b"3"]
     send(client, b"again", "1")
     send(client, b"again", "3")
     entry = AddressSettingEntry("q", {"id_cache_size": 0})
@@ -150,7 +150,7 @@ def begin(client, *identifiers):
 
 
 @pytest.mark.parametrize(
-    ("before", "within"), [("2", ["1", "2", "3"]), ("x", ["1", "2", "2"])], ids=["before", "within"]
+    "before, within", [("2", ["1", "2", "3"]), ("x", ["1", "2", "2"])], ids=["before", "within"]
 )
 def test_a_duplicate_in_a_transaction_fails_all_of_it(server, client, before, within):
     send(client, b"taken", "taken")

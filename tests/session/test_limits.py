@@ -307,7 +307,7 @@ def test_temporary_queues_are_free_again_with_their_connection():
 
 
 @pytest.mark.parametrize(
-    ("acceptor", "data", "limit"),
+    "acceptor, data, limit",
     [
         (
             {"subscriptions_allowed": 0},

@@ -108,7 +108,7 @@ def test_messages_have_the_headers_of_artemis(server):
         check(kind, frames[kind])
 
 
-@pytest.mark.parametrize(("kind", "number"), [("/queue/", "1"), ("/topic/", "0")])
+@pytest.mark.parametrize("kind, number", [("/queue/", "1"), ("/topic/", "0")])
 def test_the_routing_type_of_an_address_is_the_number_that_artemis_has(server, kind, number):
     watcher = watch(server)
     server.client().subscribe(f"{kind}a")

@@ -31,7 +31,7 @@ def status(
 
 
 @pytest.mark.parametrize(
-    ("path", "only", "expected"),
+    "path, only, expected",
     [("/", "", 101), ("/any/thing", "", 101), ("/stomp", "/stomp", 101), ("/stomp/", "/stomp", 101)]
     + [("/", "/stomp", 404), ("/stomp/x", "/stomp", 404), ("/Stomp", "/stomp", 404)],
 )
@@ -40,7 +40,7 @@ def test_paths(path, only, expected):
 
 
 @pytest.mark.parametrize(
-    ("host", "listens_on", "expected"),
+    "host, listens_on, expected",
     [
         ("localhost:61614", HERE, 101),
         ("LOCALHOST", HERE, 101),
@@ -64,7 +64,7 @@ def test_names_of_the_broker(host, listens_on, expected):
 
 
 @pytest.mark.parametrize(
-    ("listens_on", "local"),
+    "listens_on, local",
     [
         ("127.0.0.1", True),
         ("127.9.8.7", True),
@@ -84,7 +84,7 @@ def test_a_listener_of_this_machine_has_no_other_name(listens_on, local):
 
 
 @pytest.mark.parametrize(
-    ("origin", "host", "expected"),
+    "origin, host, expected",
     [
         (None, "broker.example:61614", 101),
         ("https://broker.example", "broker.example:61614", 101),
@@ -131,7 +131,7 @@ def test_a_broker_behind_a_proxy_is_called_by_its_name():
 
 
 @pytest.mark.parametrize(
-    ("offered", "spoken"),
+    "offered, spoken",
     [
         ((), None),
         (("v12.stomp",), "v12.stomp"),

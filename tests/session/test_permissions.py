@@ -150,7 +150,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("what", "act", "headers", "needed"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize("what, act, headers, needed", CASES, ids=[case[0] for case in CASES])
 def test_what_is_asked(what, act, headers, needed):
     scene = Scene()
     client = scene.client()
@@ -165,7 +165,7 @@ def lacking():
             yield pytest.param(act, headers, permission, address, queue, id=f"{what} without {permission}")
 
 
-@pytest.mark.parametrize(("act", "headers", "permission", "address", "queue"), list(lacking()))
+@pytest.mark.parametrize("act, headers, permission, address, queue", list(lacking()))
 def test_without_it(act, headers, permission, address, queue):
     scene = Scene(permission)
     directory = scene.server.directory

@@ -20,7 +20,7 @@ def transact(client, count, destination="/queue/q", *before):
 
 
 @pytest.mark.parametrize(
-    ("settings", "configuration", "limit"),
+    "settings, configuration, limit",
     [
         ({"max_size_bytes": 20_000}, {}, "max-size-bytes 20000"),
         ({"max_size_messages": 5}, {}, "max-size-messages 5"),

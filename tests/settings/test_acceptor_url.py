@@ -27,7 +27,7 @@ def test_without_parameters_the_defaults_hold():
 
 
 @pytest.mark.parametrize(
-    ("url", "host", "port"),
+    "url, host, port",
     [
         ("tcp://localhost:0", "localhost", 0),
         ("tcp://[::1]:61613", "::1", 61613),
@@ -41,7 +41,7 @@ def test_hosts_and_ports(url, host, port):
 
 
 @pytest.mark.parametrize(
-    ("url", "path"),
+    "url, path",
     [
         ("ws://[::1]:61614", ""),
         ("ws://[::1]:61614/?", ""),
@@ -195,7 +195,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("url", "expected"), FAULTS, ids=[row[0] for row in FAULTS])
+@pytest.mark.parametrize("url, expected", FAULTS, ids=[row[0] for row in FAULTS])
 def test_faults(url, expected):
     found = faults(url)
     assert len(found) == 1

@@ -58,7 +58,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("section", "name", "row"), ROWS, ids=[f"{row[0]} {row[1]}" for row in ROWS])
+@pytest.mark.parametrize("section, name, row", ROWS, ids=[f"{row[0]} {row[1]}" for row in ROWS])
 def test_each_element_is_accepted_or_refused_as_its_row_says(section, name, row):
     assert row is SECTIONS[section][name]
     line = f"<{name}>x</{name}>" if section == "core" else setting(name, "x")
@@ -119,7 +119,7 @@ NEUTRAL = [
 ]
 
 
-@pytest.mark.parametrize(("line", "accepted"), NEUTRAL)
+@pytest.mark.parametrize("line, accepted", NEUTRAL)
 def test_a_refused_setting_is_accepted_with_a_value_that_changes_nothing(line, accepted):
     if accepted is None:
         assert "an Artemis setting without support" in faults(QUIET, line)[0]
@@ -159,7 +159,7 @@ def test_the_plugin_for_notifications_chooses_those_per_message():
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "words"),
+    "key, value, words",
     [
         ("SEND_DELIVERED_NOTIFICATION", "true", "did you mean 'SEND_DELIVERED_NOTIFICATIONS'"),
         ("SEND_DELIVERED_NOTIFICATIONS", "yes", "property 'SEND_DELIVERED_NOTIFICATIONS'"),

@@ -161,7 +161,7 @@ MANAGERS = [
 
 
 @needs_artemis
-@pytest.mark.parametrize(("jar", "name"), MANAGERS, ids=[name.rpartition(".")[2] for _, name in MANAGERS])
+@pytest.mark.parametrize("jar, name", MANAGERS, ids=[name.rpartition(".")[2] for _, name in MANAGERS])
 def test_the_table_has_every_parameter_of_the_protocols(jar, name):
     """A parameter of an acceptor's URL that is none of the transport sets a property of the protocol managers."""
     setters = [method[3:] for method in java_class(jar, name).methods if method.startswith("set")]

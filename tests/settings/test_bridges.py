@@ -49,7 +49,7 @@ def test_connectors_that_no_bridge_names_are_not_looked_at():
 
 
 @pytest.mark.parametrize(
-    ("bridge", "fault"),
+    "bridge, fault",
     [
         (f"<bridge name='b'>{REFERENCE}</bridge>", "3: bridge 'b' has no <queue-name>"),
         (f"<bridge>{REFERENCE}</bridge>", "3: <bridge> has no attribute 'name'"),
@@ -115,7 +115,7 @@ def test_faults_of_bridges(bridge, fault):
 
 
 @pytest.mark.parametrize(
-    ("url", "fault"),
+    "url, fault",
     [
         ("ws://far:1", "ws:// is not supported for a connector; use tcp:// or ssl://"),
         ("tcp://far", "the URL has no port: write tcp://far:61613"),

@@ -185,7 +185,7 @@ def test_an_empty_core_has_the_defaults():
 
 
 @pytest.mark.parametrize(
-    ("configured", "security", "expected"),
+    "configured, security, expected",
     [
         (None, "true", "etc/users.properties"),
         (None, "false", None),

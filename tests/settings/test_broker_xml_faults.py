@@ -48,7 +48,7 @@ UNKNOWN = [
 ]
 
 
-@pytest.mark.parametrize(("line", "expected"), UNKNOWN, ids=[row[1] for row in UNKNOWN])
+@pytest.mark.parametrize("line, expected", UNKNOWN, ids=[row[1] for row in UNKNOWN])
 def test_unknown_names(line, expected):
     found = faults(QUIET, line)
     assert found[0].startswith("4: ")
@@ -81,7 +81,7 @@ ARTEMIS = [
 ]
 
 
-@pytest.mark.parametrize(("line", "expected"), ARTEMIS, ids=[row[1] for row in ARTEMIS])
+@pytest.mark.parametrize("line, expected", ARTEMIS, ids=[row[1] for row in ARTEMIS])
 def test_artemis_settings_without_support_get_advice(line, expected):
     (found,) = faults(QUIET, line)
     assert found.startswith("4: ") and "an Artemis setting" in found and expected in found
@@ -128,7 +128,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("line", "expected"), VALUES, ids=[row[1] for row in VALUES])
+@pytest.mark.parametrize("line, expected", VALUES, ids=[row[1] for row in VALUES])
 def test_values(line, expected):
     found = faults(QUIET, line)
     assert found[0].startswith(("4: ", "2: "))
@@ -176,7 +176,7 @@ def test_faults_of_different_elements_are_all_reported():
 
 
 @pytest.mark.parametrize(
-    ("data", "expected"),
+    "data, expected",
     [
         (b"", "1: not well-formed XML: "),
         (b"<configuration><core></configuration>", "1: not well-formed XML: Opening and ending tag mismatch"),

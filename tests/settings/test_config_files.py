@@ -197,7 +197,7 @@ def test_diverts():
     configuration, repository = read("diverts.xml")
     diverts = {divert.name: divert for divert in configuration.diverts}
     transformer = diverts["audited-orders"].transformer
-    assert transformer is not None and transformer.remove_headers == ("card-number",)
+    assert transformer.remove_headers == ("card-number",)
     assert diverts["large-orders"].exclusive and not diverts["all-readings"].exclusive
     assert diverts["all-readings"].address == "readings.sensor.#"
     assert repository.lookup("orders").config_delete_diverts is DeletionPolicy.FORCE

@@ -55,12 +55,12 @@ def test_a_policy_may_be_the_transformer():
     inside = '<address-policy name="mask"><property key="header" value="card"/></address-policy>'
     configuration = parse(*diverts(transformer(inside)), plugins)
     (found,) = configuration.transformers
-    assert found.policy is not None and found.policy.name == "mask"
+    assert found.policy.name == "mask"
     assert found.policy.properties == (Property("header", "card"),)
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"),
+    "text, fault",
     [
         (divert("<address>a</address>"), "<divert> has no <forwarding-address>; it is required"),
         (divert("<forwarding-address>b</forwarding-address>"), "<divert> has no <address>; it is required"),

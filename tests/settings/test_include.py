@@ -84,7 +84,7 @@ def test_a_malformed_included_file_is_reported_with_its_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("element", "fault"),
+    "element, fault",
     [
         (include("missing.xml"), "missing.xml is not a file; create it, or remove the element"),
         (include("../outside.xml"), "outside.xml is outside of the directory of broker.xml"),

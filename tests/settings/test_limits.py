@@ -28,7 +28,7 @@ def test_limits_of_users():
 
 
 @pytest.mark.parametrize(
-    ("inside", "expected"),
+    "inside, expected",
     [
         (setting("ann", "") * 2, "resource-limit-setting 'ann' is already defined at line"),
         (
@@ -60,7 +60,7 @@ def test_slow_consumers():
 
 
 @pytest.mark.parametrize(
-    ("unit", "seconds"),
+    "unit, seconds",
     [
         ("MESSAGES_PER_SECOND", 1),
         ("MESSAGES_PER_MINUTE", 60),

@@ -129,7 +129,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("url", "expected"), FAULTS, ids=[row[0] for row in FAULTS])
+@pytest.mark.parametrize("url, expected", FAULTS, ids=[row[0] for row in FAULTS])
 def test_faults(url, expected):
     (found,) = faults_of(url)
     assert expected in found
@@ -142,7 +142,6 @@ def test_the_password_is_not_shown():
 def test_paths_begin_at_the_directory_of_the_file():
     url = f"ssl://127.0.0.1:1?{EVERY.replace('b.key', '/keys/b.key')}"
     (found,) = parse(acceptor(url), "<security-enabled>false</security-enabled>").stomp_acceptors
-    assert found.tls is not None
     assert found.tls.key_store_path == ("etc/a.pem", "etc/certs")
     assert found.tls.key_path == ("etc/a.key", "/keys/b.key")
     assert found.tls.trust_store_path == "etc/ca.pem"
@@ -164,7 +163,7 @@ def test_faults_are_reported_with_file_and_line():
 
 
 @pytest.mark.parametrize(
-    ("column", "parameters"), [("TLS parameter", TLS_PARAMETERS), ("PROXY parameter", PROXY_PARAMETERS)]
+    "column, parameters", [("TLS parameter", TLS_PARAMETERS), ("PROXY parameter", PROXY_PARAMETERS)]
 )
 def test_every_parameter_is_documented_and_nothing_else(column, parameters):
     rows = [row for row in tables("Acceptors") if column in row]

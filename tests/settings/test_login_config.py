@@ -159,7 +159,7 @@ def test_ldap_login_module_has_the_options_of_artemis_and_the_short_form_is_the_
 
 
 @pytest.mark.parametrize(
-    ("modules", "fault"),
+    "modules, fault",
     [
         (
             (properties(), "com.example.SCRAMLoginModule required;"),

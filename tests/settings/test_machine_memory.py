@@ -70,7 +70,7 @@ TREES = [
 ]
 
 
-@pytest.mark.parametrize(("what", "files", "expected"), TREES, ids=[row[0] for row in TREES])
+@pytest.mark.parametrize("what, files, expected", TREES, ids=[row[0] for row in TREES])
 def test_smallest_limit_counts(tmp_path, what, files, expected):
     meminfo = f"MemFree:  1 kB\nMemTotal:  {8 * GIB // 1024} kB\nMemAvailable: 2 kB\n"
     for name, text in {"proc/meminfo": meminfo, **files}.items():
@@ -89,7 +89,7 @@ def test_this_machine():
 
 
 @pytest.mark.parametrize(
-    ("configured", "memory", "dispatch"),
+    "configured, memory, dispatch",
     [
         (64 * MIB, 8 * GIB, 16 * MIB),
         (1, 8 * GIB, 16 * MIB),

@@ -40,7 +40,7 @@ ORDERS = [
 ]
 
 
-@pytest.mark.parametrize(("address", "expected"), ORDERS)
+@pytest.mark.parametrize("address, expected", ORDERS)
 def test_order_of_specificity(address, expected):
     others = ["zzz", "a.b.c.d.e.f.g", "q.*", "a.c.#", "*.*.*.*.*.*.*.*"]
     assert order(address, *expected, *others) == expected
@@ -71,7 +71,7 @@ def test_literal_matches_are_for_the_address_of_that_name():
 
 
 @pytest.mark.parametrize(
-    ("match", "same"),
+    "match, same",
     [
         ("activemq.management#", "activemq.management.#"),
         ("activemq.management.#", "activemq.management.#"),

@@ -25,7 +25,7 @@ READING = [
 ]
 
 
-@pytest.mark.parametrize(("given", "messages", "size", "prefetched", "prefetched_size"), READING)
+@pytest.mark.parametrize("given, messages, size, prefetched, prefetched_size", READING)
 def test_how_much_is_read_from_pages(given, messages, size, prefetched, prefetched_size):
     settings = AddressSettings(**given)
     assert (settings.max_read_page_messages, settings.read_bytes) == (messages, size)
@@ -45,12 +45,12 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize(("given", "size"), FILES)
+@pytest.mark.parametrize("given, size", FILES)
 def test_how_long_a_page_file_becomes(given, size):
     assert AddressSettings(**given).page_file_bytes == size
 
 
-@pytest.mark.parametrize(("store", "policy"), [(True, FullPolicy.PAGE), (False, FullPolicy.BLOCK)])
+@pytest.mark.parametrize("store, policy", [(True, FullPolicy.PAGE), (False, FullPolicy.BLOCK)])
 def test_the_default_policy(store, policy):
     entry = AddressSettingEntry("a", {"max_size_messages": 3})
     configuration = BrokerConfiguration(persistence_enabled=store, address_settings=(entry,))

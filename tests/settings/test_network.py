@@ -8,7 +8,7 @@ origins = PARAMETER_TYPES["origins"].read
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text, expected",
     [
         ("https://App.Example.com", "https://app.example.com"),
         ("https://app.example.com:443/", "https://app.example.com"),

@@ -39,7 +39,7 @@ ZEROS = [
 ]
 
 
-@pytest.mark.parametrize(("core", "inside", "policy"), ZEROS)
+@pytest.mark.parametrize("core, inside, policy", ZEROS)
 def test_a_limit_of_0_is_for_page_alone(core, inside, policy):
     (fault,) = faults(QUIET, core, settings(("a", inside)))
     assert (
@@ -80,7 +80,7 @@ HALVES = [
 ]
 
 
-@pytest.mark.parametrize(("entries", "expected"), HALVES)
+@pytest.mark.parametrize("entries, expected", HALVES)
 def test_one_half_of_a_page_limit_is_a_warning(entries, expected):
     warnings = parse(QUIET, settings(*entries)).warnings
     assert warnings == tuple(f"{FILE}:{warning}" for warning in expected)

@@ -25,7 +25,7 @@ MATCHES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("pattern", "yes", "no"), MATCHES, ids=[row[0] for row in MATCHES])
+@pytest.mark.parametrize("pattern, yes, no", MATCHES, ids=[row[0] for row in MATCHES])
 def test_matches(pattern, yes, no):
     assert [address for address in yes if not matches(pattern, address)] == []
     assert [address for address in no if matches(pattern, address)] == []
@@ -90,7 +90,7 @@ def test_against_all_addresses(one, other):
 
 
 @pytest.mark.parametrize(
-    ("wide", "narrow", "covered"),
+    "wide, narrow, covered",
     [
         ("#", "#", True),
         ("#", "a.*.#", True),

@@ -79,7 +79,7 @@ def test_policies_of_all_entries_that_match_add_up():
 
 
 @pytest.mark.parametrize(
-    ("lines", "fault"),
+    "lines, fault",
     [
         (
             [plugins('<broker-plugin policy="x"/>')],

@@ -23,7 +23,7 @@ def references(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
+    "text, value",
     [
         ("plain", "plain"),
         ("$5 {x} }", "$5 {x} }"),
@@ -50,7 +50,7 @@ def test_references_are_resolved(references, text, value):
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"),
+    "text, fault",
     [
         ("${env:MISSING}", "environment variable MISSING is not set"),
         ("${file:missing}", "missing: No such file"),

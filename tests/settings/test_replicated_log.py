@@ -40,7 +40,7 @@ def test_defaults():
 
 def test_broker_is_by_default_its_name_and_the_machine():
     found = parse("<name>my orders</name>", policy()).replicated_log
-    assert found is not None and found.broker == f"my-orders@{socket.gethostname()}"
+    assert found.broker == f"my-orders@{socket.gethostname()}"
     assert settings(f'{NATS} broker="b1"').broker == "b1"
 
 
@@ -106,7 +106,7 @@ URL_FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("url", "expected"), URL_FAULTS, ids=[row[0] for row in URL_FAULTS])
+@pytest.mark.parametrize("url, expected", URL_FAULTS, ids=[row[0] for row in URL_FAULTS])
 def test_wrong_urls_are_refused_without_showing_a_password(url, expected):
     (found,) = faults(policy(f'url="{url}" stream="s"'))
     assert found.startswith("3: url of <replicated-log> is '") and expected in found
@@ -136,7 +136,7 @@ CONTRADICTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("attributes", "expected"), CONTRADICTIONS, ids=[row[1] for row in CONTRADICTIONS])
+@pytest.mark.parametrize("attributes, expected", CONTRADICTIONS, ids=[row[1] for row in CONTRADICTIONS])
 def test_contradictions_are_reported(attributes, expected):
     (found,) = faults(policy(attributes))
     assert found.startswith("3: ") and expected in found

@@ -14,7 +14,7 @@ def retention(attributes="", directory="data/retention"):
 
 
 @pytest.mark.parametrize(
-    ("attributes", "expected"),
+    "attributes, expected",
     [
         ("", Retention("data/retention")),
         ('period="7"', Retention("data/retention", 7 * 86_400_000)),
@@ -38,13 +38,13 @@ def test_without_directory_nothing_is_retained():
 def test_where_it_is():
     configuration = parse(retention(directory="expected"))
     directory = data_directory(configuration).retention
-    assert directory is not None and directory.name == "expected"
+    assert directory.name == "expected"
     override = data_directory(configuration, "/elsewhere").retention
     assert str(override) == "/elsewhere/retention"
 
 
 @pytest.mark.parametrize(
-    ("lines", "fault"),
+    "lines, fault",
     [
         (
             [retention('period="x"')],

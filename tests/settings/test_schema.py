@@ -173,7 +173,7 @@ def test_schema_accepts_canonical_values(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"),
+    "kind, text",
     [
         ("fullPolicy", "N NE"),
         ("pageFullPolicy", "BLOCK"),

@@ -48,7 +48,7 @@ def setting(inside="", match="#"):
 
 
 @pytest.mark.parametrize(
-    ("inside", "text"),
+    "inside, text",
     [
         (setting('<permission type="sends" roles="a"/>'), "unknown permission; did you mean 'send'?"),
         (setting('<permission type="SEND" roles="a"/>'), "did you mean 'send'?"),
@@ -89,7 +89,7 @@ def test_literal_matches():
 
 
 @pytest.mark.parametrize(
-    ("inside", "files"),
+    "inside, files",
     [
         ("<security-enabled>false</security-enabled>", (None, None, None)),
         (

@@ -8,7 +8,7 @@ KNOWN = ("ring-size", "ring-policy", "max-consumers")
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    "name, expected",
     [
         ("ring-sise", "ring-size"),
         ("RINGSIZE", "ring-size"),

@@ -29,7 +29,7 @@ BYTES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "size"), BYTES)
+@pytest.mark.parametrize("text, size", BYTES)
 def test_byte_notation_is_that_of_artemis(text, size):
     assert READ["bytesOrNoLimit"](text) == size
 
@@ -134,7 +134,7 @@ RANGES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "good", "bad", "why"), RANGES, ids=[row[0] for row in RANGES])
+@pytest.mark.parametrize("kind, good, bad, why", RANGES, ids=[row[0] for row in RANGES])
 def test_ranges(kind, good, bad, why):
     read = READ[kind]
     for text in good:

@@ -57,7 +57,7 @@ def test_broker_xml_is_accepted_and_has_a_replicated_log_on_three_nodes(home):
     checked = CliRunner().invoke(main, ["check-config", "--data", str(home), str(home / "broker.xml")])
     assert checked.exit_code == 0, checked.output
     log = read_broker_xml(home / "broker.xml").replicated_log
-    assert log is not None and log.url.count(",") == 2
+    assert log.url.count(",") == 2
 
 
 def test_nats_server_accepts_its_configuration(home):

@@ -25,7 +25,7 @@ def _compiled():
     words = [compiler, "-O1", "-shared", "-fPIC", *warnings, f"-I{include}", SOURCE, "-o", target]
     subprocess.run(words, check=True)
     spec = spec_from_file_location("_cut", target)
-    assert spec is not None and spec.loader is not None
+    assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     shutil.rmtree(directory)

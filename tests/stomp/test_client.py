@@ -40,7 +40,7 @@ def test_a_fault_comes_behind_the_frames_before_it():
 
 def connected(client, heart_beat=b"0,0"):
     client.receive(encode_frame(b"CONNECTED", [(b"version", b"1.2"), (b"heart-beat", heart_beat)]))
-    assert client.connected is not None and client.connected.headers[b"version"] == b"1.2"
+    assert client.connected.headers[b"version"] == b"1.2"
     return client
 
 
@@ -64,7 +64,7 @@ def test_a_receipt_confirms_those_before_it():
 
 
 @pytest.mark.parametrize(
-    ("own", "theirs", "sends", "receives"),
+    "own, theirs, sends, receives",
     [
         (0, b"10,10", 0.0, 0.0),
         (500, b"0,0", 0.0, 0.0),
@@ -79,7 +79,7 @@ def test_heart_beats_are_agreed_on(own, theirs, sends, receives):
 
 
 @pytest.mark.parametrize(
-    ("message", "body", "text"),
+    "message, body, text",
     [("no", b"", "no"), ("no", b"no", "no"), ("no", b"not you", "no: not you"), ("", b"not you", "not you")],
 )
 def test_the_first_error_counts(message, body, text):

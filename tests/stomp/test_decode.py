@@ -16,7 +16,7 @@ LIMITS = HeadLimits(max_headers=3, max_line=40)
 )
 def test_ordinary_blocks(block):
     head = decode_plain(block, LIMITS)
-    assert head is not None and head.plan is None
+    assert head.plan is None
     assert repr(head) == repr(decode(block, b"1.2"))
 
 

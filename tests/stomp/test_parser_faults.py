@@ -273,5 +273,5 @@ def test_before_it_is_known_who_it_is_a_frame_is_short():
             parser = Parser(1_000_000, 10_000, 64_000)
             for at in range(0, len(data), step):
                 parser.feed(data[at : at + step])
-            assert parser.error is not None and parser.error.limit == "first-frame"
+            assert parser.error.limit == "first-frame"
             assert f"the limit of {FIRST_FRAME} bytes" in str(parser.error)

@@ -53,7 +53,7 @@ def test_1_0_keeps_its_own_rules():
 
 
 @pytest.mark.parametrize(
-    ("limits", "block"),
+    "limits, block",
     [
         ({"max_headers": 2}, b"SEND\ndestination:a\nx:y\nreceipt:1"),
         ({"max_header_length": 20}, b"SEND\ndestination:a\nreceipt:" + b"1" * 20),

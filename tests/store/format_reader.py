@@ -151,7 +151,6 @@ class Directory:
 
     def _check_footer(self, file, data):
         footer = file.footer
-        assert footer is not None
         size = footer["size"]
         blocks = [data[at : min(at + 65536, size)] for at in range(0, size, 65536)]
         assert footer["blocks"] == [crc32(block) for block in blocks]

@@ -103,7 +103,6 @@ class Format:
 
     @staticmethod
     def _count(field, fields):
-        assert field.count is not None
         name, _, bit = field.count.partition("&")
         if bit:
             return int(fields[name] & int(bit) > 0)

@@ -104,7 +104,6 @@ class PagedBroker(StoredBroker):
     def load(self, queue, page, index):
         """Take a position, as dispatch does."""
         block = self.read(page, index)
-        assert block is not None
         return refer(queue, self.cursor(queue), block.message(index), page, index)
 
     def first(self, queue):

@@ -91,7 +91,7 @@ def test_queue_has_address_routing_type_and_filter(file):
 
 
 @pytest.mark.parametrize(
-    ("filter_", "own"),
+    "filter_, own",
     [
         ("(__AMQ_CID &lt;&gt; '9f8835c6' OR __AMQ_CID IS NULL)", None),
         ("(colour = 'red') AND (__AMQ_CID &lt;&gt; 'eecb1195' OR __AMQ_CID IS NULL)", "colour = 'red'"),
@@ -150,7 +150,7 @@ def test_message_of_a_wildcard_queue_has_the_address_it_was_sent_to(file):
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "expected"),
+    "kind, value, expected",
     [
         ("string", "null", "null"),
         ("simple-string", "a&lt;&amp;&quot;", 'a<&"'),
@@ -170,7 +170,7 @@ def test_property_of_every_type_is_a_header_as_a_text(file, kind, value, expecte
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "header", "expected"),
+    "name, value, header, expected",
     [
         ("JMSCorrelationID", "c", "correlation-id", "c"),
         ("JMSReplyTo", "queue://answers", "reply-to", "answers"),
@@ -279,7 +279,7 @@ def test_a_compressed_file(file):
 
 
 @pytest.mark.parametrize(
-    ("written", "line", "words"),
+    "written, line, words",
     [
         (
             document(message(prop("p", "a\nb") + "<property value='x'/>")),

@@ -97,7 +97,7 @@ def test_two_in_one_process(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text, words",
     [
         ("4\n", "upgrade stompring"),
         ("2\n", "schema version 2 is of an earlier version .* 'stompring data export'"),
@@ -129,7 +129,7 @@ def test_a_place_where_no_directory_can_be(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "holder"),
+    "text, holder",
     [
         (f"12\n{socket.gethostname()}\n", "process 12"),
         ("12\n", "process 12"),  # of an older version
@@ -160,7 +160,7 @@ broken line
 
 
 @pytest.mark.parametrize(
-    ("path", "reason"),
+    "path, reason",
     [
         ("/var/lib", None),
         ("/srv/nfs/data", "/srv/nfs is nfs4: NFS drops the locks"),

@@ -108,7 +108,7 @@ def test_unknown_entries_are_accepted():
 
 
 @pytest.mark.parametrize(
-    ("position", "number", "end", "lacks"),
+    "position, number, end, lacks",
     [
         ((5, 100), 4, 999, False),
         ((5, 100), 5, 100, False),

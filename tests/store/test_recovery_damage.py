@@ -115,9 +115,7 @@ def of_format(number):
     return bytes(header)
 
 
-@pytest.mark.parametrize(
-    ("header", "words"), [(pack_header(PAGE, 1, 1), "kind 2"), (of_format(9), "format 9")]
-)
+@pytest.mark.parametrize("header, words", [(pack_header(PAGE, 1, 1), "kind 2"), (of_format(9), "format 9")])
 def test_newer_format_is_not_modified(header, words):
     with pytest.raises(StoreError, match=words) as caught:
         StoredBroker(MemoryFiles({FIRST: header}))

@@ -72,7 +72,7 @@ def test_message_of_several_queues_is_written_once(one):
 
 
 @pytest.mark.parametrize(
-    ("count", "size"),
+    "count, size",
     [(2 * MAX_RETAINED_MESSAGES + 1, 10), (5, MAX_RETAINED_BYTES // 2 - 1000), (2, 2 * MAX_RETAINED_BYTES)],
 )
 def test_large_batches_are_split_into_several_records(count, size):

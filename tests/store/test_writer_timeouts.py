@@ -47,7 +47,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("delay", "page_delay", "journal", "page", "both"), CASES)
+@pytest.mark.parametrize("delay, page_delay, journal, page, both", CASES)
 def test_appends_wait_for_their_sync_timeout(delay, page_delay, journal, page, both):
     told = Told(delay, page_delay)
     for _ in range(2):  # and the second time as the first

@@ -27,7 +27,6 @@ class ObjectServer:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        assert self._process.stdout is not None
         self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
 
     def bucket(self):

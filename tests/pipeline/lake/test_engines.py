@@ -84,7 +84,7 @@ def test_both_engines_show_the_same(spark, filled):
 
 
 @pytest.mark.parametrize(
-    ("condition", "expected"),
+    "condition, expected",
     [
         ("address = 'orders'", [1, 4, 5]),
         ("\"user\" = 'anna'", [2, 3]),
@@ -163,7 +163,7 @@ def test_without_java_and_in_utc_wherever_it_runs(filled):
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    "text, reason",
     [
         ("selec 1", "Parser Error: syntax error"),
         ("select x from messages", 'Binder Error: Referenced column "x" not found'),

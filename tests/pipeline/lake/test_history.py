@@ -103,7 +103,7 @@ def test_commands_read_a_version(spark, three):
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
+    "words, text",
     [
         (["--version", "9"], "version 9 does not exist: versions are 0 to 3"),
         (["--as-of", "2001-01-01"], "no lake existed at 2001-01-01T00:00:00.000Z: its history begins at"),
@@ -240,7 +240,7 @@ def test_messages_are_committed_last():
 
 
 @pytest.mark.parametrize(
-    ("about", "text"),
+    "about, text",
     [
         (
             {"version": 4, "id": "x"},

@@ -75,7 +75,7 @@ def test_events_that_are_right_are_taken():
 
 
 @pytest.mark.parametrize(
-    ("key", "count"),
+    "key, count",
     [
         (("q", 1, "redelivered"), 0),
         (("q", 1, "redelivered"), 2),

@@ -90,7 +90,7 @@ def test_profiles_are_behind_the_environment(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    "given, reason",
     [
         ({"AWS_ENDPOINT_URL": "store:9000"}, "AWS_ENDPOINT_URL must be http://HOST:PORT"),
         ({"AWS_ENDPOINT_URL": "http://store/path"}, "AWS_ENDPOINT_URL must be http://HOST:PORT"),

@@ -147,7 +147,7 @@ def test_connector_is_fetched_once_and_without_the_bundle(no_connector, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("output", "reason"),
+    "output, reason",
     [
         ("  Host repo not found. url=http://repo/x\nmore", "Host repo not found. url=http://repo/x"),
         (

@@ -133,7 +133,7 @@ def test_to_a_broker_over_tls(made_once, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
+    "words, text",
     [
         ("--to 127.0.0.1:1 --address other", "127.0.0.1:1 cannot be reached"),
         ("--to nowhere", "--to: must be HOST:PORT"),

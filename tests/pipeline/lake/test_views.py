@@ -162,7 +162,7 @@ def test_json_schema_gives_types_and_keeps_what_does_not_fit(filled, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("property_", "reason"),
+    "property_, reason",
     [
         ({"type": "int"}, "/type: 'int' is not one of array, boolean"),
         ({"type": ["string", "integer"]}, "/type: string and integer: a column"),
@@ -183,7 +183,7 @@ def test_property_that_gives_no_column_is_refused_with_its_place(property_, reas
 
 
 @pytest.mark.parametrize(
-    ("schema", "reason"),
+    "schema, reason",
     [
         ({"type": "array"}, "#: an object with properties is required"),
         ({"type": "object"}, "#: an object with properties is required"),
@@ -381,7 +381,7 @@ def test_avro(filled, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("type_", "reason"),
+    "type_, reason",
     [
         (["int", "string"], "a union of 2 types besides null is not supported"),
         (["null", "R"], "R is recursive"),

@@ -8,7 +8,7 @@ UUID = "4f2a9c11-7b3e-4f6a-9d2e-0123456789ab"
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"),
+    "name, shown",
     [
         ("orders.eu", "orders.eu"),
         (UUID, "4f2a9c…"),

@@ -112,7 +112,7 @@ def test_the_depth_of_several_queues_is_the_sum_of_each(queues):
 
 
 @pytest.mark.parametrize(
-    ("length", "spacing", "step"),
+    "length, spacing, step",
     [
         (5 * SECOND, SECOND // 4, SECOND // 2),  # a quarter of a second is no step that people read
         (3 * 60 * SECOND, SECOND, SECOND),
@@ -137,7 +137,7 @@ def test_the_end_of_a_period_begins_with_a_sample():
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    "told, expected",
     [
         (plots.whole_text(1234567), "1,234,567"),
         (plots.count_text(9999), "9,999"),

@@ -227,7 +227,7 @@ def test_counters_that_a_crash_took_are_made_up_for_by_events():
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    "before, now, told",
     [
         (200, 250, "+25\u00a0%"),
         (200, 193, "−3.5\u00a0%"),

@@ -131,7 +131,7 @@ def test_there_may_be_nothing_to_draw_and_a_point_alone_is_to_be_seen(axis):
     assert drawn_of(3.0).count("<use") == drawn_of(3.0, 3.0).count("<use") + 1
 
 
-@pytest.mark.parametrize(("factor", "scale"), [(2.0, ""), (10_000.0, "logarithmic scale")])
+@pytest.mark.parametrize("factor, scale", [(2.0, ""), (10_000.0, "logarithmic scale")])
 def test_the_scale_lets_every_line_be_seen(factor, scale):
     lines = [Line("a", np.arange(48.0)), Line("b", np.arange(48.0) * factor)]
     assert drawn("scaled", *lines).scale == scale
@@ -146,7 +146,7 @@ def test_a_curve_marks_the_advice(sizes):
     assert [key.label for key in plot.keys] == ["kept", "99 %: 11"]
 
 
-@pytest.mark.parametrize(("low", "high"), [(1e-6, 1e7), (0.9, 4.1), (0.001, 60.0), (300.0, 4000.0)])
+@pytest.mark.parametrize("low, high", [(1e-6, 1e7), (0.9, 4.1), (0.001, 60.0), (300.0, 4000.0)])
 def test_an_axis_of_durations_has_some_marks_and_not_too_many(low, high):
     found = duration_ticks(low, high)
     assert 2 <= len(found) <= 7

@@ -52,7 +52,7 @@ def test_figures_are_those_of_what_was_sent_over_a_restart_and_a_kill(spark, las
     for _ in Ingest(spark, DataFiles(str(lasting.data)), lake).batches():
         pass
     found = gather(Tables(**lake.frames(spark)), ReportRequest(Period()), lambda stage: None)
-    assert found is not None and found.coverage is not None
+    assert found.coverage is not None
     traffic = {one.queue: one for one in found.traffic}
     # What a start finds on disk was there before: it has not come again.
     added = {"q": 225, "telemetry": 30, "ring": 50}

@@ -275,7 +275,7 @@ def test_of_two_brokers_each_has_its_own_queues(lake, found):
     events = both(lake.events).withColumn("page", page)
     told = Lake(both(lake.messages), events, both(lake.samples))
     again = gather(told, ReportRequest(Period()), lambda stage: None)
-    assert again is not None and again.brokers == ["east", "west"]
+    assert again.brokers == ["east", "west"]
     pages = {one.demand.address for one in again.addresses}
     assert pages == {f"{name}/{address}" for name in again.brokers for address in paged} | {
         f"west/{queue.address}"
@@ -328,7 +328,7 @@ def test_a_period_and_addresses(lake, broker, monkeypatch):
         if 3000 <= second < 6000:
             step = (second + 0.5) // found.hours.seconds - 3000 // found.hours.seconds
             steps.setdefault(int(step), []).append(age)
-    assert found.remainder.latency is not None and found.remainder.latency.keys() == steps.keys()
+    assert found.remainder.latency.keys() == steps.keys()
     for step, one in found.remainder.latency.items():
         are_of(one, steps[step])
     assert sum(found.remainder.added) == sum(one.added for one in found.traffic)
@@ -392,7 +392,7 @@ def test_nothing_is_empty_that_is_not_and_it_needs_no_other_file(written):
 
 
 @pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
-@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)])
+@pytest.mark.parametrize("width, height", [(390, 844), (1280, 900)])
 def test_a_browser_shows_it(written, tmp_path, width, height):
     seen = Browser(tmp_path).seen(written, width, height)
     assert seen["width"] <= width  # nothing is wider than the screen

@@ -65,7 +65,7 @@ def test_the_least_size_is_the_least(pairs, size, allowed):
     assert found == size or simulated(pairs, found - 1, 0) > allowed
 
 
-@pytest.mark.parametrize(("low", "high"), [(1, 2), (5, 5), (1, 10**9), (100, 130)])
+@pytest.mark.parametrize("low, high", [(1, 2), (5, 5), (1, 10**9), (100, 130)])
 def test_candidates_go_from_one_end_to_the_other(low, high):
     found = candidates(low, high, 33).tolist()
     assert (found[0], found[-1], len(found)) == (low, high, 33)

@@ -32,7 +32,7 @@ def opened(broker, **more):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text, expected",
     [
         ("localhost:61613", ("localhost", 61613, False)),
         (" tcp://10.0.0.1:1 ", ("10.0.0.1", 1, False)),
@@ -169,7 +169,7 @@ def test_a_broker_that_leaves():
 
 
 @pytest.mark.parametrize(
-    ("answer", "text"),
+    "answer, text",
     [
         (b"HTTP/1.1 400 Bad Request\r\nServer: none\r\n\r\n\0", "sends no CONNECTED|sends what is not STOMP"),
         (b"CONNECTED\nversion:1.0\n\n\0", "does not speak STOMP 1.2"),

@@ -134,7 +134,7 @@ def test_a_broker_that_comes_back(receive, farewell):
 
 
 @pytest.mark.parametrize(
-    ("given", "connect", "subscribe"),
+    "given, connect, subscribe",
     [
         ({}, ["heart-beat:10000,10000"], ["prefetch-count:10000", "receipt:1"]),
         (

@@ -103,7 +103,7 @@ def test_large_bodies():
 
 
 @pytest.mark.parametrize(
-    ("types", "more", "text"),
+    "types, more, text",
     [
         (
             {"body": pa.binary(), "size": pa.int32()},
@@ -132,7 +132,7 @@ def test_columns_that_cannot_be(types, more, text):
 
 
 @pytest.mark.parametrize(
-    ("columns", "wrong", "text"),
+    "columns, wrong, text",
     [
         ("destination", None, "column destination: is null in row 8, and option destination"),
         ("headers", {"a": "b\0"}, "column headers: NUL is not allowed in a header"),

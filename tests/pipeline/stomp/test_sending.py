@@ -93,7 +93,7 @@ def test_a_full_address_is_no_duplicate(lasting):
 
 
 @pytest.mark.parametrize(
-    ("refusal", "header", "padding"),
+    "refusal, header, padding",
     [
         (b"AMQ1: Duplicate message detected - message will not be routed", "_AMQ_DUPL_ID", b""),
         (b"duplicate x-dedup '5' on address q", "x-dedup", bytes(30_000)),  # more than is kept in memory

@@ -52,7 +52,7 @@ def test_tls_may_be_asked_for(more):
 
 
 @pytest.mark.parametrize(
-    ("given", "limit"),
+    "given, limit",
     [
         ({}, ReadAllAvailable()),
         ({"maxRowsPerTrigger": "5", "maxBytesPerTrigger": "2K"}, ReadMaxRows(5)),
@@ -64,7 +64,7 @@ def test_limits_of_reading(given, limit):
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    "options, text",
     [
         ({"url": ""}, "option url: is required: HOST:PORT of a broker"),
         ({"url": "host"}, "option url: must be HOST:PORT"),
@@ -98,7 +98,7 @@ def test_a_job_without_ids():
         writer(jobId="j", dedupHeader="")
 
 
-@pytest.mark.parametrize(("title", "ask"), [("Writing", writer), ("Reading", source)])
+@pytest.mark.parametrize("title, ask", [("Writing", writer), ("Reading", source)])
 def test_all_of_it_is_documented(title, ask):
     both = _options(DOCUMENT.partition("## Options of both\n")[2].partition("\n## ")[0])
     part = DOCUMENT.partition(f"## {title}\n")[2].partition("\n## ")[0].partition("### Options\n")[2]
