@@ -183,13 +183,13 @@ def test_no_limit_is_no_percentage():
 @pytest.fixture
 def file(tmp_path):
     file = tmp_path / "broker.xml"
-    file.write_text(broker_xml(), encoding="utf-8")
+    file.write_text(broker_xml())
     return file
 
 
 def test_reload(file):
     server = AdminServer(file=str(file))
-    file.write_text(broker_xml(addresses=anycast("added", 'ring-size="4"')), encoding="utf-8")
+    file.write_text(broker_xml(addresses=anycast("added", 'ring-size="4"')))
     answer = server.ask("POST", "/api/v1/reload").json
     assert answer["configurationFile"] == str(file) and answer["failed"] == []
     assert answer["applied"][-2:] == ["address added created", "queue added created"]

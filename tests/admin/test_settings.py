@@ -43,7 +43,7 @@ class Broker(AdminServer):
 
     def write(self, **parts):
         empty = dict.fromkeys(("core", "addresses", "plugins", "everywhere", "orders", "settings"), "")
-        self.file.write_text(FILE.format(**{**empty, **parts}), encoding="utf-8")
+        self.file.write_text(FILE.format(**{**empty, **parts}))
 
     def settings(self, kind, name):
         data = self.get(path(kind, name, "settings"))["data"]

@@ -34,7 +34,7 @@ class Scene:
     def __init__(self, tmp_path):
         file = tmp_path / "broker.xml"
         core = f"<security-settings>{everything(role='staff')}{permitted('other', {})}</security-settings>"
-        file.write_text(broker_xml(core=core), encoding="utf-8")
+        file.write_text(broker_xml(core=core))
         self.server = secured(
             tmp_path,
             {"anna": "x", "berta": "x"},

@@ -25,7 +25,7 @@ def numbers(**found):
 
 
 def test_the_page_has_every_block_once():
-    page = (ROOT / "docs/dev/performance.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/dev/performance.md").read_text()
     found = re.findall(r"^<!-- generated: performance_results\.block (\S+) -->$", page, re.MULTILINE)
     assert sorted(found) == sorted([*document.BLOCKS, *document.OTHER_BLOCKS])
 

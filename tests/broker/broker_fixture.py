@@ -236,3 +236,8 @@ def assert_nothing_held(world, *queues):
     for address in world.directory.addresses.values():
         assert (address.memory_limit.bytes, address.memory_limit.messages) == (0, 0), address.name
     assert (world.broker.memory.bytes, world.broker.memory.messages) == (0, 0)
+
+
+def numbered(count):
+    """The bodies of messages that a test counts."""
+    return [b"%d" % number for number in range(count)]

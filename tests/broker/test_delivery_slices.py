@@ -12,15 +12,11 @@ from stompring.broker.clock import (
     LONGEST_DELIVERY_SLICE,
 )
 
-from .broker_fixture import BrokerFixture, Taker, assert_nothing_held, join
+from .broker_fixture import BrokerFixture, Taker, assert_nothing_held, join, numbered
 
 MANY = 300
 # the first look at the time begins a slice, the second one ends it
 A_TURN = 2 * DELIVERIES
-
-
-def numbered(count):
-    return [b"%d" % number for number in range(count)]
 
 
 class SlicedBroker(BrokerFixture):

@@ -6,13 +6,9 @@ from stompring.broker.queue import SCANNED_AT_ONCE
 from stompring.errors import NotFound
 
 from ..paging.stored_pages import StoredPages, assert_nothing_paged, drained
-from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, header_is, join
+from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, header_is, join, numbered
 
 MANY = 300
-
-
-def numbered(count):
-    return [b"%d" % number for number in range(count)]
 
 
 def sliced(settings=None):

@@ -18,7 +18,7 @@ from .command import pipe, run, start
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     config = tmp_path_factory.mktemp("bench") / "broker.xml"
-    config.write_text(broker_xml(), encoding="utf-8")
+    config.write_text(broker_xml())
     with BrokerProcess(config) as process:
         yield process
 

@@ -177,7 +177,7 @@ def test_a_wrong_configuration_is_an_error(instance, before, after, text):
 
 def test_a_port_in_use_names_who_answers(tmp_path):
     config = tmp_path / "broker.xml"
-    config.write_text(broker_xml(), encoding="utf-8")
+    config.write_text(broker_xml())
     other = tmp_path / "other.xml"
     with BrokerProcess(config, tmp_path / "data") as broker:
         document = broker_xml().replace("tcp://127.0.0.1:0", f"tcp://127.0.0.1:{broker.port}")

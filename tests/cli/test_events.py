@@ -70,11 +70,11 @@ def test_events_that_have_happened(cli):
 
 def test_events_continue_after_a_restart(tmp_path):
     config = tmp_path / "broker.xml"
-    config.write_text(broker_xml(), encoding="utf-8")
+    config.write_text(broker_xml())
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     document = broker_xml().replace("http://127.0.0.1:0", f"http://127.0.0.1:{port}")
-    config.write_text(document, encoding="utf-8")
+    config.write_text(document)
     cli = Cli(port, tmp_path)
     with BrokerProcess(config):
         process = cli.start("events --type BINDING_ADDED --type SHUTDOWN")
@@ -108,11 +108,11 @@ def test_of_a_stream_only_whole_events_are_shown(cli):
 
 def test_reload_dry_run_changes_nothing(tmp_path):
     config = tmp_path / "broker.xml"
-    config.write_text(broker_xml(), encoding="utf-8")
+    config.write_text(broker_xml())
     with BrokerProcess(config) as process:
         cli = Cli(process.http_port, tmp_path)
         before = cli.management.ask("GET", "/broker")["globalMaxSize"]
-        config.write_text(broker_xml(core="<global-max-size>200Mi</global-max-size>"), encoding="utf-8")
+        config.write_text(broker_xml(core="<global-max-size>200Mi</global-max-size>"))
         assert "would apply: <global-max-size>" in cli.run("reload --dry-run").stdout
         assert cli.management.ask("GET", "/broker")["globalMaxSize"] == before
         assert "applied: <global-max-size>" in cli.run("reload").stdout
@@ -140,7 +140,7 @@ def test_permissions_without_security(cli):
 
 def test_drain_waits_for_connections_and_undrain_ends_it(tmp_path):
     config = tmp_path / "broker.xml"
-    config.write_text(broker_xml(), encoding="utf-8")
+    config.write_text(broker_xml())
     with BrokerProcess(config) as process:
         cli = Cli(process.http_port, tmp_path)
         assert "--yes" in cli.run("drain", status=2).stderr

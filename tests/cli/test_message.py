@@ -266,13 +266,13 @@ def test_status_of_a_ready_broker(cli):
 
 def test_reload_reports_changes_and_mistakes(tmp_path):
     config = tmp_path / "broker.xml"
-    config.write_text(broker_xml(), encoding="utf-8")
+    config.write_text(broker_xml())
     with BrokerProcess(config) as process:
         cli = Cli(process.http_port, tmp_path)
         assert "no changes" in cli.run("reload").stdout
-        config.write_text(broker_xml(core="<global-max-size>200Mi</global-max-size>"), encoding="utf-8")
+        config.write_text(broker_xml(core="<global-max-size>200Mi</global-max-size>"))
         assert "applied: <global-max-size>" in cli.run("reload").stdout
-        config.write_text("<configuration><core><no-such/></core></configuration>", encoding="utf-8")
+        config.write_text("<configuration><core><no-such/></core></configuration>")
         assert "broker.xml:1" in cli.run("reload", status=1).stderr
 
 

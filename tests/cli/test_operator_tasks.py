@@ -17,7 +17,7 @@ SETTINGS = {"#": {"max-delivery-attempts": 1, "dead-letter-address": "DLQ"}}
 @contextmanager
 def broker_with_work(config):
     """Orders of which two are dead letters, and a consumer that holds one message of another queue."""
-    config.write_text(broker_xml(settings=SETTINGS, addresses=DLQ), encoding="utf-8")
+    config.write_text(broker_xml(settings=SETTINGS, addresses=DLQ))
     with BrokerProcess(config) as process, closing(StompClient(process.port)) as client:
         client.connect()
         client.put("/queue/orders", "dead 1", "dead 2")

@@ -39,9 +39,7 @@ def broker(directory):
     config = directory / "broker.xml"
     files = "<users-file>users.properties</users-file><roles-file>roles.properties</roles-file>"
     acceptor = f'<acceptor name="https">https://127.0.0.1:0?{CERTIFICATE}</acceptor>'
-    config.write_text(
-        broker_xml(secure=True, permissions=PERMISSIONS, core=files, acceptors=acceptor), encoding="utf-8"
-    )
+    config.write_text(broker_xml(secure=True, permissions=PERMISSIONS, core=files, acceptors=acceptor))
     add(config, "ada", "viewers", password="secret ü")
     add(config, "bob", password="builder")
     with BrokerProcess(config) as process:
@@ -56,7 +54,7 @@ def test_login(cli, tmp_path):
     cli.run("queue list --user ada", STOMPRING_PASSWORD="secret ü")
     cli.run("queue list", STOMPRING_USER="ada", STOMPRING_PASSWORD="secret ü")
     file = tmp_path / "password"
-    file.write_text("secret ü\n", encoding="utf-8")
+    file.write_text("secret ü\n")
     cli.run(f"queue list --user ada --password-file {file}")
     wrong = cli.run("queue list --user ada", STOMPRING_PASSWORD="wrong", status=4)
     assert "rejected the login of user 'ada'" in wrong.stderr
@@ -67,7 +65,7 @@ def test_login(cli, tmp_path):
 
 def test_options_before_the_command_are_those_of_the_command(cli, tmp_path):
     file = tmp_path / "password"
-    file.write_text("secret ü\n", encoding="utf-8")
+    file.write_text("secret ü\n")
     login = f"--user ada --password-file {file}"
     server, cli.environment["STOMPRING_SERVER"] = cli.server, "http://127.0.0.1:1"
     listed = cli.run(f"--server {server} --json {login} queue list", STOMPRING_USER="bob")
@@ -298,7 +296,7 @@ def test_names_that_a_shell_would_interpret_are_not_completed(tmp_path):
     queues = "".join(
         f'<address name="{name}"><anycast><queue name="{name}"/></anycast></address>' for name in names
     )
-    config.write_text(broker_xml(addresses=queues), encoding="utf-8")
+    config.write_text(broker_xml(addresses=queues))
     with BrokerProcess(config) as process:
         cli = Cli(process.http_port, tmp_path)
         assert completed(cli, "queue", "show", "cc") == ["cc.orders", "cc.a/b"]

@@ -12,7 +12,7 @@ from .remote_cli import Cli
 def cli(tmp_path):
     config = tmp_path / "broker.xml"
     files = "<users-file>users.properties</users-file><roles-file>roles.properties</roles-file>"
-    config.write_text(broker_xml(secure=True, core=files), encoding="utf-8")
+    config.write_text(broker_xml(secure=True, core=files))
     cli = Cli(0, tmp_path / "home")
     cli.environment["STOMPRING_SERVER"] = ""
     add(config, "root", EVERYBODY, password="secret")

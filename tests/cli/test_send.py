@@ -198,7 +198,7 @@ def test_progress_is_one_line_of_the_terminal(to, queue):
 def test_a_login_from_environment_file_and_url(tmp_path):
     config = tmp_path / "broker.xml"
     core = "<users-file>users.properties</users-file><roles-file>roles.properties</roles-file>"
-    config.write_text(broker_xml(secure=True, core=core), encoding="utf-8")
+    config.write_text(broker_xml(secure=True, core=core))
     run(f"user add ada --password-stdin --role everybody --config {config}", stdin=b"a b:c")
     run(f"user add bob --password-stdin --config {config}", stdin=b"other")
     secret = tmp_path / "secret"

@@ -32,7 +32,7 @@ def authority(tmp_path_factory):
 def broker(authority):
     config = authority.directory / "broker.xml"
     secure = '<acceptor name="tls">ssl://127.0.0.1:0?keyStorePath=broker.pem</acceptor>'
-    config.write_text(broker_xml(acceptors=secure), encoding="utf-8")
+    config.write_text(broker_xml(acceptors=secure))
     with BrokerProcess(config) as process:
         yield process
 
@@ -185,7 +185,7 @@ def test_a_reader_that_ends_early_leaves_what_was_not_written(client, management
 
 def test_a_lost_broker_is_an_error(tmp_path):
     config = tmp_path / "broker.xml"
-    config.write_text(broker_xml(), encoding="utf-8")
+    config.write_text(broker_xml())
     with BrokerProcess(config) as broker:
         following = start(f"subscribe q --broker 127.0.0.1:{broker.port}")
         with closing(StompClient(broker.port)) as client:

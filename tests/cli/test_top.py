@@ -19,7 +19,7 @@ ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     config = tmp_path_factory.mktemp("top") / "broker.xml"
-    config.write_text(broker_xml(), encoding="utf-8")
+    config.write_text(broker_xml())
     with BrokerProcess(config) as process:
         with closing(StompClient(process.port)) as client:
             client.connect()
@@ -80,7 +80,7 @@ def test_sigterm_restores_the_terminal(cli):
 
 def test_lost_connection_is_shown_and_tried_again(tmp_path):
     config = tmp_path / "broker.xml"
-    config.write_text(broker_xml(), encoding="utf-8")
+    config.write_text(broker_xml())
     with BrokerProcess(config) as first:
         port = first.http_port
         terminal = Cli(port, tmp_path).terminal("top --interval 100ms", columns=200)
@@ -89,7 +89,7 @@ def test_lost_connection_is_shown_and_tried_again(tmp_path):
     with terminal:
         at = terminal.expect("cannot connect|lost|closed")
         document = broker_xml().replace("http://127.0.0.1:0", f"http://127.0.0.1:{port}")
-        config.write_text(document, encoding="utf-8")
+        config.write_text(document)
         with BrokerProcess(config):
             terminal.expect(r"up \d+(ms|s)\s+ready\s*\n", at)
             terminal.type("q")

@@ -33,7 +33,7 @@ class Side:
         document = broker_xml(settings={"full.#": {"max-size-messages": 3, "address-full-policy": "FAIL"}})
         stomp = re.compile(rf"tcp://{LOCAL}:0")
         self.config = directory / "broker.xml"
-        self.config.write_text(stomp.sub(f"tcp://{LOCAL}:{self.port}", document, count=1), encoding="utf-8")
+        self.config.write_text(stomp.sub(f"tcp://{LOCAL}:{self.port}", document, count=1))
         self.start()
 
     def start(self):

@@ -152,7 +152,7 @@ class ConsolePage:
 def violations(console):
     """What axe-core finds on the page as it is, one line per element."""
     if not console.page.evaluate("() => 'axe' in window"):
-        console.page.evaluate(AXE.read_text(encoding="utf-8"))
+        console.page.evaluate(AXE.read_text())
     found = console.page.evaluate(
         "() => axe.run(document, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a',"
         " 'wcag21aa', 'wcag22aa', 'best-practice']})"

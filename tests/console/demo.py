@@ -107,7 +107,7 @@ def fill(port, opened, **login):
 def demo(directory):
     """The broker, filled."""
     config = directory / "broker.xml"
-    config.write_text(document(), encoding="utf-8")
+    config.write_text(document())
     with BrokerProcess(config) as broker, ExitStack() as opened:
         fill(broker.port, opened)
         yield broker

@@ -88,3 +88,8 @@ def note(page, text):
 def make_queue(management, name, **attributes):
     """A queue, made by management."""
     management.ask("POST", "/queues", {"name": name, **attributes})
+
+
+def stat(page, label):
+    """The value of a tile."""
+    return page.locator(".stat").filter(has=page.get_by_text(label, exact=True)).locator(".stat-value")

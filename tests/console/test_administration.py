@@ -43,7 +43,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 def secured(tmp_path_factory):
     """A broker with an administrator, an operator, a viewer and somebody without roles."""
     config = tmp_path_factory.mktemp("secured") / "broker.xml"
-    config.write_text(broker_xml(secure=True, permissions=PERMISSIONS), encoding="utf-8")
+    config.write_text(broker_xml(secure=True, permissions=PERMISSIONS))
     for user, role in (("anna", "admins"), ("otto", "operators"), ("vera", "viewers")):
         add(config, user, role)
     add(config, "nobody")

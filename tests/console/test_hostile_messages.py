@@ -47,8 +47,7 @@ def hostile(tmp_path_factory):
         broker_xml(
             settings={"#": {"dead-letter-address": "DLQ", "max-delivery-attempts": "1"}},
             addresses=anycast("DLQ"),
-        ),
-        encoding="utf-8",
+        )
     )
     with BrokerProcess(config) as broker, ExitStack() as opened:
         names = {}
@@ -126,7 +125,7 @@ def check_message(console, names, key):
         press(page, "Download", exact=True)
     name = download.value.suggested_filename
     assert not set(name) & set("/\\<>|\"'`$&;?*\u202e\u2066\u200f") and not name.startswith(".")
-    lines = Path(download.value.path()).read_text(encoding="utf-8").split("\n")
+    lines = Path(download.value.path()).read_text().split("\n")
     assert len([json.loads(line) for line in lines if line]) == 2
 
 

@@ -6,12 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from ..waiting import Deadline
-from .steps import button, has, heading, link, make_queue, press, reads, region, shown, visible
-
-
-def figure(page, label):
-    """The value of a tile."""
-    return page.locator(".stat").filter(has=page.get_by_text(label, exact=True)).locator(".stat-value")
+from .steps import button, has, heading, link, make_queue, press, reads, region, shown, stat, visible
 
 
 def test_healthy_broker_and_its_figures(console, management, connect, name):
@@ -20,8 +15,8 @@ def test_healthy_broker_and_its_figures(console, management, connect, name):
     has(region(page, "Health"), "Healthy")
     reads(page.locator(".brand .health"), "healthy")
     known = management.ask("GET", "/broker")
-    reads(figure(page, "Queues"), f"{known['queueCount']:,}")
-    reads(figure(page, "Connections"), f"{known['connectionCount']:,}")
+    reads(stat(page, "Queues"), f"{known['queueCount']:,}")
+    reads(stat(page, "Connections"), f"{known['connectionCount']:,}")
     memory = page.get_by_role("meter", name="Memory of messages")
     expect(memory).to_have_attribute("aria-valuetext", re.compile(r"[KM]iB of [\d.]+ [MG]iB"))
     visible(page.get_by_role("meter", name="Disk"))
@@ -43,9 +38,9 @@ def test_rates_and_depth_are_plotted_live(console, connect, name):
     expect(depth).to_have_attribute(
         "aria-label", re.compile(r"pending [\d.,]+K?, delivering [\d,]+, scheduled [\d,]+, paged 0")
     )
-    before = figure(page, "Messages").inner_text()
+    before = stat(page, "Messages").inner_text()
     client.put(f"/queue/{name}", *["x"] * 200)
-    expect(figure(page, "Messages")).not_to_have_text(before)
+    expect(stat(page, "Messages")).not_to_have_text(before)
     for window, label in (("1 h", "1 h"), ("24 h", "24 h"), ("5 min", "5 min")):
         press(page, window, exact=True)
         expect(button(page, label, exact=True)).to_have_attribute("aria-pressed", "true")

@@ -21,6 +21,7 @@ from .steps import (
     region,
     select,
     shown,
+    stat,
     visible,
 )
 
@@ -28,11 +29,6 @@ from .steps import (
 def names(page):
     """The links of the rows that are shown."""
     return page.locator("tbody tr[data-row] td:first-child a")
-
-
-def stat(page, label):
-    """The value of a tile."""
-    return page.locator(".stat").filter(has=page.get_by_text(label, exact=True)).locator(".stat-value")
 
 
 # ---- the list

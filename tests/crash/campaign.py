@@ -113,9 +113,7 @@ class Campaign(Promises):
     def _start(self, forked=False):
         config = self.directory / "broker.xml"
         core = {**(SMALL_FILES if self._beginning else {}), **(self.core or {})}
-        config.write_text(
-            topology.document(self.random, persistence=self.persistence, more=core), encoding="utf-8"
-        )
+        config.write_text(topology.document(self.random, persistence=self.persistence, more=core))
         return KillableBroker(config, self.data, forked=forked)
 
     def _life(self):

@@ -44,7 +44,7 @@ def process():
 
 def lake():
     """The metrics of ``stompring lake ingest --follow``, from the source: its libraries may be missing."""
-    source = (PACKAGE / "pipeline" / "lake" / "ingest.py").read_text(encoding="utf-8")
+    source = (PACKAGE / "pipeline" / "lake" / "ingest.py").read_text()
     found = re.findall(r' (gauge|counter)\(\s*"(\w+)", "([^"]+)"(, \["table"\])?', source)
     rows = [
         (

@@ -49,7 +49,7 @@ class Block:
 @cache
 def text_of(page):
     """A page of the checkout as the site has it, with its generated parts."""
-    return expanded((ROOT / page).read_text(encoding="utf-8"))
+    return expanded((ROOT / page).read_text())
 
 
 def blocks(page):

@@ -106,7 +106,7 @@ def _constructor(kind):
 
 def _word(name):
     """The comment above a word of `verdict`."""
-    source = Path(inspect.getsourcefile(AddressPolicy) or "").read_text(encoding="utf-8")
+    source = Path(inspect.getsourcefile(AddressPolicy) or "").read_text()
     (found,) = re.findall(rf"((?:^#: .*\n)+){name} = ", source, re.MULTILINE)
     return " ".join(line.removeprefix("#: ") for line in str(found).splitlines())
 
@@ -191,7 +191,7 @@ def parameters(name):
 
 def example(name):
     """The parts of config/policies.xml about a shipped policy."""
-    head, _, rest = (ROOT / "config" / "policies.xml").read_text(encoding="utf-8").partition("<acceptors>")
+    head, _, rest = (ROOT / "config" / "policies.xml").read_text().partition("<acceptors>")
     plugin = r' *<broker-plugin name="([\w-]+)"(?: policy="([\w-]+)")?(?:/>|>.*?</broker-plugin>)'
     plugins = list(re.finditer(plugin, head, re.DOTALL))
     (own,) = (found[1] for found in plugins if (found[2] or found[1]) == name)

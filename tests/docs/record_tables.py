@@ -13,7 +13,7 @@ LAYOUT = re.compile(r'((?:^#: .*\n)+)^(\w+) = Struct\("<(\w+)"\)', re.MULTILINE)
 LAYOUTS = {
     found[2]: (found[1].replace("\n#:    ", " ").replace("#: ", "").splitlines(), found[3])
     for module in ("record", "segment", "page_file")
-    for found in LAYOUT.finditer((PACKAGE / "store" / f"{module}.py").read_text(encoding="utf-8"))
+    for found in LAYOUT.finditer((PACKAGE / "store" / f"{module}.py").read_text())
 }
 #: Titles of sections that are not the name of their layout.
 TITLES = {"HEADER": "Header", "PREFIX": "Record", "TRAILER": "Trailer", "RUN": "run", "_LENGTH": "part"}
@@ -52,6 +52,6 @@ def sections(*names):
 
 def kinds():
     """The table of the kinds of records."""
-    found = KIND.findall((PACKAGE / "store" / "record.py").read_text(encoding="utf-8"))
+    found = KIND.findall((PACKAGE / "store" / "record.py").read_text())
     rows = [(number, f"[{name}](#{name.lower()})", files, text) for name, number, files, text in found]
     return table("kind, title, in, contents", rows)

@@ -113,8 +113,8 @@ def schema():
         declared = schema_lines(getattr(model, match[3]), match[2])
         return match[1] + "".join(f"{indent}{line}\n" for line in declared) + match[4]
 
-    return LINES.sub(lines, SCHEMA.read_text(encoding="utf-8"))
+    return LINES.sub(lines, SCHEMA.read_text())
 
 
 if __name__ == "__main__":
-    SCHEMA.write_text(schema(), encoding="utf-8")
+    SCHEMA.write_text(schema())

@@ -29,7 +29,7 @@ def source_of(thing):
 
 def parsed(path):
     """A module's tree."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return ast.parse(path.read_text())
 
 
 @cache
@@ -39,7 +39,7 @@ def bases():
     return [
         (name, set(re.findall(r"\w+", listed)))
         for path in PACKAGE.rglob("*.py")
-        for name, listed in of_class.findall(path.read_text(encoding="utf-8"))
+        for name, listed in of_class.findall(path.read_text())
     ]
 
 

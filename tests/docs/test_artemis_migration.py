@@ -25,7 +25,7 @@ def of_the_tutorial(etc):
     """The instance of the page."""
     for block in blocks(PAGE):
         if block.key == "file" and block.value.startswith("instance/"):
-            (etc / block.value.rpartition("/")[2]).write_text(block.text, encoding="utf-8")
+            (etc / block.value.rpartition("/")[2]).write_text(block.text)
     (etc / "login.config").write_text(LOGIN)
     (etc / "bootstrap.xml").write_text('<broker><jaas-security domain="activemq"/></broker>')
 

@@ -46,7 +46,7 @@ def test_environment_variables_are_documented():
     used = {
         name
         for file in package.glob("*.py")
-        for name in re.findall(r"\bSTOMPRING_[A-Z_]+\b", file.read_text(encoding="utf-8"))
+        for name in re.findall(r"\bSTOMPRING_[A-Z_]+\b", file.read_text())
     }
     documented = set(re.findall(r"`(STOMPRING_[A-Z_]+)`", TEXT))
     assert used - documented <= {"STOMPRING_COMPLETE", "STOMPRING_CLASS_ARCHIVE"}, (

@@ -6,7 +6,7 @@ from .source import PACKAGE, ROOT
 def rows(page):
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in (ROOT / page).read_text(encoding="utf-8").splitlines()
+        for line in (ROOT / page).read_text().splitlines()
         if line.startswith("| ") and not line.startswith("| term")
     ]
 

@@ -7,7 +7,7 @@ from stompring.broker.limits import INTERVAL, LINES
 
 from .source import ROOT, modules, parsed
 
-TEXT = (ROOT / "docs" / "logging.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "logging.md").read_text()
 
 
 def test_every_field_of_a_log_call_is_documented():
@@ -24,7 +24,7 @@ def test_every_field_of_a_log_call_is_documented():
         if isinstance(key, ast.Constant)
     }
     for path in paths:
-        fields |= set(re.findall(r'self\.fields\["(\w+)"\]', path.read_text(encoding="utf-8")))
+        fields |= set(re.findall(r'self\.fields\["(\w+)"\]', path.read_text()))
     assert {"queue", "address", "connection", "user", "peer"} <= fields
     rows = re.findall(r"^\| (`.+`) \| (?:text|number|object) \|", TEXT, re.MULTILINE)
     assert fields <= set(re.findall(r"`(\w+)`", " ".join(rows)))

@@ -42,12 +42,12 @@ def session():
 @pytest.fixture
 def broker(tmp_path):
     """The shipped configuration, but on free ports."""
-    document = SHIPPED.read_text(encoding="utf-8")
+    document = SHIPPED.read_text()
     for port in (STOMP, HTTP):
         assert document.count(port) == 1
         document = document.replace(port, "127.0.0.1:0")
     config = tmp_path / "broker.xml"
-    config.write_text(document, encoding="utf-8")
+    config.write_text(document)
     with BrokerProcess(config, forked=False) as process:
         yield process
 
@@ -79,7 +79,7 @@ def test_the_first_session(broker):
 
 
 def test_commands_exist():
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text()
     targets = set(
         re.findall(
             r"\bmake (\w[\w-]*)", "\n".join(re.findall(r"`([^`\n]+)`", TEXT) + [b.text for b in BLOCKS])

@@ -8,9 +8,7 @@ from .pages import text_of
 from .source import PACKAGE
 
 TEXT = text_of("docs/security.md") + text_of("docs/dev/security.md")
-SOURCES = {
-    path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")
-}
+SOURCES = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
 EXEMPT = [
     (file, finding) for file, source in SOURCES.items() for finding in re.findall(r"# nosec (B\d+)", source)
 ]

@@ -17,7 +17,7 @@ UNIT, LAKE = CONFIG / "stompring.service", CONFIG / "stompring-lake.service"
 
 
 def commands(unit):
-    return re.findall(r"^ExecStart(?:Pre)?=\S+/stompring (.*)$", unit.read_text(encoding="utf-8"), re.M)
+    return re.findall(r"^ExecStart(?:Pre)?=\S+/stompring (.*)$", unit.read_text(), re.M)
 
 
 COMMANDS = commands(UNIT)
@@ -40,9 +40,9 @@ def test_their_commands_and_options_are_ours(command):
 @pytest.mark.parametrize("shipped", [UNIT, LAKE], ids=lambda unit: unit.stem)
 def test_systemd_understands_every_line(shipped, tmp_path):
     analyze = need("systemd-analyze")
-    text = shipped.read_text(encoding="utf-8")
+    text = shipped.read_text()
     unit = tmp_path / shipped.name
-    unit.write_text(re.sub(r"/opt/stompring/bin/stompring", "/bin/true", text), encoding="utf-8")
+    unit.write_text(re.sub(r"/opt/stompring/bin/stompring", "/bin/true", text))
     found = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True)
     about_it = [line for line in found.stderr.splitlines() if shipped.name in line]
     assert about_it == [], found.stderr
@@ -62,7 +62,7 @@ def test_systemd_finds_the_sandbox_tight(shipped):
 
 
 def test_it_runs_as_who_can_read_its_files_and_is_watched():
-    lines = UNIT.read_text(encoding="utf-8").splitlines()
+    lines = UNIT.read_text().splitlines()
     assert {"User=stompring", "Type=notify", "WatchdogSec=30", "NotifyAccess=main"} <= set(lines)
     assert not any(line.startswith("DynamicUser") for line in lines)
     check, run = (shlex.split(command) for command in COMMANDS)
@@ -71,7 +71,7 @@ def test_it_runs_as_who_can_read_its_files_and_is_watched():
 
 
 def test_the_ingest_reads_what_the_broker_writes_and_is_stopped_gently():
-    lines = LAKE.read_text(encoding="utf-8").splitlines()
+    lines = LAKE.read_text().splitlines()
     # with the whole group SIGTERM would end Spark's JVM under the batch
     assert {"User=stompring", "Type=notify", "KillMode=mixed", "KillSignal=SIGTERM"} <= set(lines)
     (ingest,), run = ([shlex.split(each) for each in commands(LAKE)], shlex.split(COMMANDS[1]))

@@ -38,7 +38,7 @@ def named(part):
 
 
 def test_the_navigation_names_every_page_once():
-    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    text = (ROOT / "mkdocs.yml").read_text()
     navigation = yaml.safe_load(text[text.index("\nnav:") :])["nav"]
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert sorted(named(navigation)) == sorted({*pages, *OF_THE_CHECKOUT})
@@ -99,7 +99,7 @@ def test_no_page_loads_anything_from_another_site(site):
             if target and element.get("rel") not in ("canonical", "next", "prev"):
                 assert not re.match(r"(\w+:)?//", target), (name, etree.tostring(element))
     for style in site.rglob("*.css"):
-        assert not re.search(r"url\(\s*['\"]?(https?:)?//|@import", style.read_text(encoding="utf-8")), style
+        assert not re.search(r"url\(\s*['\"]?(https?:)?//|@import", style.read_text()), style
 
 
 @pytest.mark.long

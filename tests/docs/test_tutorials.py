@@ -45,12 +45,12 @@ def test_every_block_does_what_the_page_says(path, tmp_path, request):
         environment.install(request.getfixturevalue("packages")[1])
         installed = environment.packages
     with ExitStack() as opened:
-        Tutorial(tmp_path, path.read_text(encoding="utf-8"), opened, installed).run()
+        Tutorial(tmp_path, path.read_text(), opened, installed).run()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_a_page_begins_with_its_result_and_has_blocks_that_are_run(path):
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text()
     assert re.match(r"# .+\n\nAfter this tutorial you can ", text)
     for block in blocks_of(text):
         assert block.key in DIRECTIVES, f"line {block.line}: {block.test}"

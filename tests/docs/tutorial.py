@@ -162,7 +162,7 @@ class Tutorial:
         text = self.at(block.text)
         if block.key == "file":
             (self.work / block.value).parent.mkdir(parents=True, exist_ok=True)
-            (self.work / block.value).write_text(text, encoding="utf-8")
+            (self.work / block.value).write_text(text)
         elif block.key == "broker":
             self._start_broker(shlex.split(block.text))
         elif block.key == "background":
@@ -223,13 +223,13 @@ class Tutorial:
         if words[2:3] == ["--config"]:
             (name,) = words[3:]
             config = self.work / name
-            config.write_text(self.at(config.read_text(encoding="utf-8")), encoding="utf-8")
+            config.write_text(self.at(config.read_text()))
             data = data_directory(read_broker_xml(str(config))).root
         else:
             assert words[2:] == [], words
             config, data = self.directory / "broker.xml", self.home / ".local" / "state" / "stompring"
-            shipped = shipped_file("config", "broker.xml").read_text(encoding="utf-8")
-            config.write_text(self.at(shipped), encoding="utf-8")
+            shipped = shipped_file("config", "broker.xml").read_text()
+            config.write_text(self.at(shipped))
         self.broker = BrokerProcess(config, data, env=self.path or None)
         self.broker.__enter__()
 

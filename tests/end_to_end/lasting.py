@@ -25,7 +25,7 @@ class LastingBroker:
         if self._service is not None:
             self._running = self._service.start(broker_xml(**self._document))
             return self
-        self._config.write_text(broker_xml(**self._document), encoding="utf-8")
+        self._config.write_text(broker_xml(**self._document))
         self._running = BrokerProcess(self._config, self.data).__enter__()
         return self
 

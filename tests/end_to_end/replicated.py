@@ -123,7 +123,7 @@ class Brokers:
     def plain(self, name):
         """A broker.xml without a log."""
         config = self._directory / f"{name}-plain.xml"
-        config.write_text(broker_xml(), encoding="utf-8")
+        config.write_text(broker_xml())
         return config
 
     def data(self, name):
@@ -137,7 +137,7 @@ class Brokers:
         config = self.config(name)
         core = f"<ha-policy><replicated-log {words}/></ha-policy>{self.document.get('core', '')}"
         document = {**self.document, "core": core}
-        config.write_text(broker_xml(**document), encoding="utf-8")  # type: ignore[arg-type]
+        config.write_text(broker_xml(**document))  # type: ignore[arg-type]
         member = Member(config, self.data(name), options=options)
         self.members.append(member)
         return member

@@ -60,7 +60,7 @@ class Secured:
         self.early = issue("early.pem", common="early", client=True, begin=1, days=2)
         self.mallory = self.stranger.issue("mallory.pem", common="mallory", client=True)
         self.config = directory / "broker.xml"
-        self.config.write_text(document(urls or URLS), encoding="utf-8")
+        self.config.write_text(document(urls or URLS))
         self.trusting = self.authority.trusting()
 
     def start(self):

@@ -7,7 +7,7 @@ from ..stomp_client import spelled
 def written(directory, name="broker.xml", **document):
     """A configuration file; takes what `broker_xml` takes."""
     config = directory / name
-    config.write_text(broker_xml(**document), encoding="utf-8")
+    config.write_text(broker_xml(**document))
     return config
 
 

@@ -25,7 +25,7 @@ def lists(broker):
 
 @pytest.fixture
 def config(tmp_path):
-    (tmp_path / "broker.xml").write_text(document(), encoding="utf-8")
+    (tmp_path / "broker.xml").write_text(document())
     return tmp_path / "broker.xml"
 
 

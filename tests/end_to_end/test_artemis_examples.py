@@ -67,7 +67,7 @@ def _fault(file, root):
     etc = root / "etc"
     shutil.copytree(file.parent, etc)
     config = etc / "broker.xml"
-    config.write_text(PORT.sub(r"\1:0", file.read_text(encoding="utf-8")), encoding="utf-8")
+    config.write_text(PORT.sub(r"\1:0", file.read_text()))
     for name, text in (("artemis-users.properties", "u = p\n"), ("artemis-roles.properties", "amq = u\n")):
         if not (etc / name).exists():
             (etc / name).write_text(text)

@@ -208,10 +208,7 @@ def test_a_sender_needs_no_permission_for_the_copies(tmp_path):
         "in", {"send": "senders", "createAddress": "senders", "createDurableQueue": "senders"}
     )
     core = diverts(divert("d", "in", "out"))
-    config.write_text(
-        broker_xml(core=core, secure=True, permissions=permissions + everything("#", "admins")),
-        encoding="utf-8",
-    )
+    config.write_text(broker_xml(core=core, secure=True, permissions=permissions + everything("#", "admins")))
     add(config, "ada", "senders")
     add(config, "grace", "admins")
     with BrokerProcess(config) as broker:
@@ -229,7 +226,7 @@ def test_a_sender_needs_no_permission_for_the_copies(tmp_path):
 def test_a_policy_transforms(tmp_path, start_broker):
     folder = tmp_path / "plugins"
     folder.mkdir()
-    (folder / "door.py").write_text(DOOR, encoding="utf-8")
+    (folder / "door.py").write_text(DOOR)
     core = DOOR_PLUGIN + diverts(
         divert("d", "a", "b", '<transformer><address-policy name="door"/></transformer>')
     )

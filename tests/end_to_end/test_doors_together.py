@@ -42,7 +42,7 @@ class House:
 
     def __init__(self, folder):
         self.config = folder / "broker.xml"
-        self.config.write_text(DOCUMENT, encoding="utf-8")
+        self.config.write_text(DOCUMENT)
         self.authority = Authority(folder)
         self.authority.issue("broker.pem")
         self.files = {
@@ -50,7 +50,7 @@ class House:
             for name in ("anna", "otto", "eve")
         }
         (folder / "certificate-users.properties").write_text(
-            "anna = CN=anna, O=Example\notto = CN=otto, O=Example\n", encoding="utf-8"
+            "anna = CN=anna, O=Example\notto = CN=otto, O=Example\n"
         )
         with edit_users(folder / "users.properties", QUICK) as users:
             users.put("bob", "secret of bob")

@@ -74,9 +74,9 @@ def test_pg_4_page_files(lasting):
     assert len(pages) >= 10 and all(re.fullmatch(r"\d{9}\.page", path.name) for path in pages)
     assert all(path.stat().st_size < 2048 for path in pages)
     (directory,) = lasting.directories()
-    assert (directory / "address.txt").read_text(encoding="utf-8") == "always.q"
+    assert (directory / "address.txt").read_text() == "always.q"
     lasting.stop()
-    (directory / "address.txt").write_text("", encoding="utf-8")
+    (directory / "address.txt").write_text("")
     assert lasting.start().drain("always.q") == numbers(1, 30)
 
 

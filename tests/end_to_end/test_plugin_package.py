@@ -83,7 +83,7 @@ def environment(tmp_path_factory, packages):
     assert begun.exit_code == 0, begun.output
     for name, text in ACME.items():
         (root / "acme" / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / "acme" / name).write_text(text, encoding="utf-8")
+        (root / "acme" / name).write_text(text)
     environment.installed.install("--no-compile", packages[1], root / "stompring-size-limit", root / "acme")
     # the sources are gone: what counts is what was installed
     for folder in ("stompring-size-limit", "acme"):
@@ -111,7 +111,7 @@ def document(largest, words):
 def broker(environment, tmp_path, monkeypatch):
     """A broker of the environment, with nothing of this checkout in reach."""
     config = tmp_path / "broker.xml"
-    config.write_text(document("10", "HEY, HO"), encoding="utf-8")
+    config.write_text(document("10", "HEY, HO"))
     monkeypatch.setattr(sys, "executable", str(environment.python))
     monkeypatch.setattr(broker_process, "ROOT", tmp_path)  # what it puts onto PYTHONPATH
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -163,7 +163,7 @@ def test_installed_policies_act_and_a_reload_changes_them(broker):
 
 def test_installed_policies_are_listed(environment, tmp_path):
     config = tmp_path / "broker.xml"
-    config.write_text(document("10", "HEY"), encoding="utf-8")
+    config.write_text(document("10", "HEY"))
     shown = environment.run("plugins", "list", "--parameters", "--json", "--config", config)
     every = json.loads(shown)["policies"]
     policies = {each["name"]: each for each in every if each["distribution"] is not None}

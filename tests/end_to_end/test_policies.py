@@ -89,8 +89,8 @@ def plugins(tmp_path):
     """The folder beside every broker.xml of the test, with two policies."""
     folder = tmp_path / "plugins"
     folder.mkdir()
-    (folder / "door.py").write_text(DOOR, encoding="utf-8")
-    (folder / "recorder.py").write_text(RECORDER, encoding="utf-8")
+    (folder / "door.py").write_text(DOOR)
+    (folder / "recorder.py").write_text(RECORDER)
     return folder
 
 
@@ -205,12 +205,12 @@ def test_a_fault_refuses_one_operation_and_is_counted(start_broker, plugins):
 def test_plugin_errors_are_reported_at_start_and_reload(
     core, use, line, fault, start_broker, plugins, tmp_path
 ):
-    (plugins / "broken.py").write_text("\nnonsense\n", encoding="utf-8")
+    (plugins / "broken.py").write_text("\nnonsense\n")
     document = broker_xml(
         core=f"<broker-plugins>\n{core}</broker-plugins>", settings={"q": {"address-policy": use}}
     )
     config = tmp_path / "wrong.xml"
-    config.write_text(document, encoding="utf-8")
+    config.write_text(document)
     for command in (
         ["check-config", str(config)],
         ["run", "--config", str(config), "--data", str(tmp_path / "d")],
@@ -316,7 +316,7 @@ class Full(AddressPolicy):
 
 
 def test_every_answer_of_a_full_address(start_broker, plugins):
-    (plugins / "full.py").write_text(FULL, encoding="utf-8")
+    (plugins / "full.py").write_text(FULL)
     limits = {"max-size-messages": 2, "address-full-policy": "full"}
     broker = start_broker(
         core='<broker-plugins><broker-plugin name="full"/></broker-plugins>',
@@ -350,7 +350,7 @@ def test_every_answer_of_a_full_address(start_broker, plugins):
 
 def test_what_waits_is_known_to_a_policy_after_a_restart(lasting, plugins, how):
     known = RECORDER.replace('message.copy_to("killed")', "[message.copy_to('known') for _ in self.waiting]")
-    (plugins / "recorder.py").write_text(known, encoding="utf-8")
+    (plugins / "recorder.py").write_text(known)
     document = {**RECORDS, "addresses": anycast("r") + anycast("known")}
     lasting.start(**document)
     lasting.connect().put("r", "1", "2", **DURABLE)

@@ -58,7 +58,7 @@ def config(tmp_path):
     """A broker with security, TLS, the PROXY protocol, paging, retention, a policy, a bridge and a divert."""
     Authority(tmp_path).issue("broker.pem")
     (tmp_path / "plugins").mkdir()
-    (tmp_path / "plugins" / "slow.py").write_text(POLICY, encoding="utf-8")
+    (tmp_path / "plugins" / "slow.py").write_text(POLICY)
     config = written(
         tmp_path,
         secure=True,

@@ -95,7 +95,7 @@ def test_a_plugins_directory_that_came_later_is_found(start_broker):
     broker = start_broker()
     folder = broker.config.parent / "plugins"
     folder.mkdir()
-    (folder / "door.py").write_text(DOOR, encoding="utf-8")
+    (folder / "door.py").write_text(DOOR)
     line = broker.reload(broker_xml(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q")))
     assert "configuration reloaded" in line, broker.log[-3:]
     assert broker.management().address("q")["policies"] == ["door"]

@@ -100,7 +100,7 @@ def test_the_journal_of_another_directory(lasting):
 @pytest.mark.process
 def test_pd_6_the_paging_directory_cannot_be_made(lasting):
     lasting.data.mkdir()
-    (lasting.data / "paging").write_text("no directory", encoding="utf-8")
+    (lasting.data / "paging").write_text("no directory")
     with pytest.raises(AssertionError, match="paging"):
         lasting.start(settings=SETTINGS)
 

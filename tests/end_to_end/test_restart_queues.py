@@ -131,13 +131,13 @@ def test_a_directory_of_a_later_format_is_left_alone(lasting, tmp_path):
     lasting.start().connect().put("q", "1", **DURABLE)
     lasting.stop()
     version = lasting.data / "schema-version"
-    before = version.read_text(encoding="utf-8")
-    version.write_text("4711\n", encoding="utf-8")
+    before = version.read_text()
+    version.write_text("4711\n")
     config = tmp_path / "broker.xml"
     refused = stompring("run", "--config", str(config), "--data", str(lasting.data))
     told = refused.stdout + refused.stderr
     assert refused.returncode != 0 and "4711" in told and "Traceback" not in told
-    version.write_text(before, encoding="utf-8")
+    version.write_text(before)
     assert lasting.start().drain("q") == ["1"]
 
 

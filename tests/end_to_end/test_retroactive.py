@@ -134,7 +134,7 @@ def test_what_is_kept_is_exported_and_imported(lasting, tmp_path):
     client.put("/topic/n.a", *"12345", **DURABLE)
     lasting.stop()
     file, config = tmp_path / "export.jsonl", tmp_path / "other.xml"
-    config.write_text(broker_xml(settings=SETTINGS), encoding="utf-8")
+    config.write_text(broker_xml(settings=SETTINGS))
     other = tmp_path / "elsewhere"
     assert invoke("export", file, "--data", lasting.data).exit_code == 0
     assert invoke("import", file, "--data", other).exit_code == 0

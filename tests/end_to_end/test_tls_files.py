@@ -168,7 +168,7 @@ def test_the_shipped_file_with_a_certificate_of_ones_own(tmp_path):
     """As config/tls.xml says that one is made."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
-    text = (ROOT / "config" / "tls.xml").read_text(encoding="utf-8")
+    text = (ROOT / "config" / "tls.xml").read_text()
     command = (
         text.partition("    openssl req")[2].partition("\n\n")[0].replace("config/", "").replace("\\\n", " ")
     )
@@ -176,7 +176,7 @@ def test_the_shipped_file_with_a_certificate_of_ones_own(tmp_path):
     for place in ("0.0.0.0:61612", "127.0.0.1:8162"):
         text = text.replace(place, "127.0.0.1:0")
     config = tmp_path / "tls.xml"
-    config.write_text(text.replace("<security-enabled>true", "<security-enabled>false"), encoding="utf-8")
+    config.write_text(text.replace("<security-enabled>true", "<security-enabled>false"))
     with BrokerProcess(config) as broker:
         context = ssl.create_default_context(cafile=str(tmp_path / "broker.pem"))
         client = StompClient(broker.ports["stomp"], context=context)

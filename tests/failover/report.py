@@ -71,7 +71,7 @@ class Report:
             "entries": self.entries,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def percentile(ordered, share):

@@ -241,8 +241,7 @@ class World:
             f"listen: {address}:{self.port(name, 'client')}\n"
             f"http: {address}:{self.port(name, 'monitor')}\n"
             f'jetstream {{ store_dir: "{self.store(name)}", sync_interval: always }}\n'
-            f"cluster {{ name: campaign, listen: {address}:{self.port(name, 'cluster')}, routes: [{routes}] }}\n",
-            encoding="utf-8",
+            f"cluster {{ name: campaign, listen: {address}:{self.port(name, 'cluster')}, routes: [{routes}] }}\n"
         )
         program = nats_server()
         assert program is not None
@@ -250,19 +249,15 @@ class World:
         self._processes[name] = Supervised(name, name, [program, "-c", str(config)], log)
 
     def _add_broker(self, name):
-        (self.directory / "artemis-users.properties").write_text(
-            f"{LOGIN[0]} = {LOGIN[1]}\n", encoding="utf-8"
-        )
-        (self.directory / "artemis-roles.properties").write_text(
-            f"{EVERYBODY} = {LOGIN[0]}\n", encoding="utf-8"
-        )
+        (self.directory / "artemis-users.properties").write_text(f"{LOGIN[0]} = {LOGIN[1]}\n")
+        (self.directory / "artemis-roles.properties").write_text(f"{EVERYBODY} = {LOGIN[0]}\n")
         config = self.directory / f"{name}.xml"
         document = topology.document(Random(self.random.random()), more=self._core(name), secure=True)
         address = self.address(name)
         document = document.replace("tcp://127.0.0.1:0", f"tcp://{address}:{self.port(name, 'stomp')}")
         document = document.replace("http://127.0.0.1:0", f"http://{address}:{self.port(name, 'http')}")
         document = document.replace("<address-settings>", f"<address-settings>{PROBED}")
-        config.write_text(document, encoding="utf-8")
+        config.write_text(document)
         words = [sys.executable, "-m", "stompring", "run", "--config", str(config)]
         words += ["--data", str(self.data(name)), *(["--wait"] if self.engine == "shared" else [])]
         environment = {"PYTHONPATH": python_path(ROOT), "PYTHONUNBUFFERED": "1"}

@@ -55,7 +55,7 @@ class BrokerPair:
             )
             text = text.replace("tcp://127.0.0.1:0", f"tcp://127.0.0.1:{endpoints.stomp}")
             text = text.replace("http://127.0.0.1:0", f"http://127.0.0.1:{endpoints.http}")
-            self._configs[number].write_text(text, encoding="utf-8")
+            self._configs[number].write_text(text)
 
     def __enter__(self):
         try:

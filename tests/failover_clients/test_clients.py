@@ -187,10 +187,10 @@ def clients_of_haproxy_that_know_one_address(pair):
     a, b = pair.endpoints
     ports |= {"61613": str(a.stomp), "61614": str(a.websocket), "8161": str(a.http)}
     ports |= {"61713": str(b.stomp), "61714": str(b.websocket), "8261": str(b.http)}
-    text = (ROOT / "config" / "ha" / "haproxy.cfg").read_text(encoding="utf-8")
+    text = (ROOT / "config" / "ha" / "haproxy.cfg").read_text()
     text = re.sub(r"(127\.0\.0\.1:|port )(\d+)", lambda found: found[1] + ports[found[2]], text)
     config = pair.directory / "haproxy.cfg"
-    config.write_text(text, encoding="utf-8")
+    config.write_text(text)
     with (pair.directory / "haproxy.log").open("w") as log:
         proxy = subprocess.Popen([haproxy, "-db", "-f", str(config)], stdout=log, stderr=log)
     try:

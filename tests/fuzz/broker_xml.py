@@ -13,7 +13,7 @@ LONGEST = 16_384
 MODULES = ["stompring.settings"]
 
 _SCHEMA = Path(__file__).parent.parent.parent / "stompring" / "settings" / "schema.xsd"
-_NAMES = sorted(set(re.findall(r'name="([^"]+)"', _SCHEMA.read_text(encoding="utf-8"))))
+_NAMES = sorted(set(re.findall(r'name="([^"]+)"', _SCHEMA.read_text())))
 TOKENS = [
     *(f"<{name}>".encode() for name in _NAMES),
     *(f"</{name}>".encode() for name in _NAMES),

@@ -41,7 +41,7 @@ def pairs():
 def control(tmp_path_factory):
     """A pair at a broker that nobody attacks."""
     config = tmp_path_factory.mktemp("control") / "broker.xml"
-    config.write_text(broker_xml(), encoding="utf-8")
+    config.write_text(broker_xml())
     with BrokerProcess(config) as broker, closing(Pair(broker)) as pair:
         yield pair
 

@@ -67,7 +67,7 @@ def test_each_name_is_its_own_after_a_restart(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     config, data = home / "broker.xml", home / "data"
-    config.write_text(broker_xml(settings=PAGING), encoding="utf-8")
+    config.write_text(broker_xml(settings=PAGING))
     with BrokerProcess(config, data) as broker:
         client = StompClient(broker.port)
         client.connect()

@@ -62,7 +62,7 @@ BOMBS = {
 def test_bombs(bomb, tmp_path):
     """Refused with file and line, in seconds and megabytes."""
     file = tmp_path / "broker.xml"
-    file.write_text(BOMBS[bomb], encoding="utf-8")
+    file.write_text(BOMBS[bomb])
     begun = time.thread_time()
     tracemalloc.start()
     try:

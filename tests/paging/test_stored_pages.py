@@ -3,15 +3,7 @@
 import pytest
 
 from ..broker.broker_fixture import join
-from .stored_pages import StoredPages
-
-
-def drained(world, taker):
-    world.settle_down()
-    while taker.unsettled:
-        taker.ack()
-        world.settle_down()
-    return taker.bodies
+from .stored_pages import StoredPages, drained
 
 
 def restarted(world, name="q", pause=0):

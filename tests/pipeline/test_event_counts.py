@@ -47,7 +47,7 @@ def test_events_are_what_the_clients_did(lived):
 
 
 def test_the_document_has_the_figures_of_its_example(lived):
-    text = (Path(__file__).resolve().parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    text = (Path(__file__).resolve().parents[2] / "docs" / "pipeline.md").read_text()
     (example,) = re.findall(r"where queue = 'orders'.*?```text\n(.*?)```", text, re.DOTALL)
     documented = {event: int(count) for event, count in re.findall(r"^(\S+) +(\d+)$", example, re.MULTILINE)}
     assert documented == Counter(row["event"] for row in lived.events if row["queue"] == "orders")

@@ -100,6 +100,6 @@ def test_the_first_look(lasting, tmp_path, monkeypatch):
 
 
 def test_the_notebook_is_kept_without_outputs():
-    document = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    document = json.loads(NOTEBOOK.read_text())
     cells = [cell for cell in document["cells"] if cell["cell_type"] == "code"]
     assert len(cells) > 4 and all(not cell["outputs"] and cell["execution_count"] is None for cell in cells)

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxFiles, ReadMax
 from .spark_formats import asked, reader, schema, stream
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+DOCUMENT = (ROOT / "docs" / "pipeline.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def example(tmp_path):
     service = Service(tmp_path, tmp_path / "data")
 
     def start(changes):
-        document = SHIPPED.read_text(encoding="utf-8")
+        document = SHIPPED.read_text()
         for old, new in changes.items():
             assert old in document
             document = document.replace(old, new)
@@ -144,7 +144,7 @@ def test_keys_are_known_again_after_a_restart_and_a_reload(example):
     client.put("prices.x", "a 2", symbol="a", **DURABLE)
     assert bodies(broker, "prices.x") == ["b 1", "a 2"]
     symbol = 'key="key" value="symbol"/>'
-    document = broker.config.read_text(encoding="utf-8")
+    document = broker.config.read_text()
     assert "cannot" not in broker.reload(
         document.replace(symbol, f'{symbol}<property key="keep" value="2"/>')
     )

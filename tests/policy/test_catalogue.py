@@ -35,7 +35,7 @@ def folder(tmp_path):
 def write(folder, name, text):
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(dedent(text), encoding="utf-8")
+    path.write_text(dedent(text))
     return path
 
 
@@ -54,7 +54,7 @@ def listed(folder):
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_policies_are_listed_as_they_are_loaded(path, folder):
-    write(folder, path.name, path.read_text(encoding="utf-8"))
+    write(folder, path.name, path.read_text())
     (entry,) = listed(folder).values()
     before = (entry.kind, entry.summary, entry.origin)
     assert entry.fault is None and entry.summary and entry.parameters is None

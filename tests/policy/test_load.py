@@ -37,7 +37,7 @@ def plugin(tmp_path):
     def write(name, code):
         path = tmp_path / "plugins" / f"{name}.py"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(code, encoding="utf-8")
+        path.write_text(code)
         return path
 
     return write
@@ -51,8 +51,7 @@ def xml(tmp_path):
         path = tmp_path / "broker.xml"
         path.write_text(
             f"<configuration><core><broker-plugins>\n{plugins}\n</broker-plugins>\n"
-            f"<address-settings>\n{settings}\n</address-settings></core></configuration>",
-            encoding="utf-8",
+            f"<address-settings>\n{settings}\n</address-settings></core></configuration>"
         )
         return read_broker_xml(path)
 
@@ -204,7 +203,7 @@ def test_a_module_is_executed_again_when_it_has_changed(plugin):
     first = sources.load("good")
     assert sources.load("good") is first
     was = path.stat()
-    path.write_text(GOOD.replace("Does nothing", "Does something"), encoding="utf-8")
+    path.write_text(GOOD.replace("Does nothing", "Does something"))
     os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
     second = sources.load("good")
     assert second is not first and second.__doc__ == "Does something."
@@ -214,10 +213,10 @@ def test_failed_load_leaves_the_former_policies(plugin):
     path = plugin("good", GOOD)
     sources = PluginSources(str(path.parent.parent / "broker.xml"))
     first = sources.load("good")
-    path.write_text("x = (", encoding="utf-8")
+    path.write_text("x = (")
     with pytest.raises(PluginLoadError):
         sources.load("good")
-    path.write_text(GOOD, encoding="utf-8")
+    path.write_text(GOOD)
     assert sources.load("good") is first
 
 

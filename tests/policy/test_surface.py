@@ -89,7 +89,7 @@ def test_the_example_and_its_test_work(tmp_path):
         ("daily_quota", quota),
         *zip(("test_1", "test_2"), tests, strict=True),
     ]:
-        (tmp_path / "plugins" / f"{name}.py").write_text(text, encoding="utf-8")
+        (tmp_path / "plugins" / f"{name}.py").write_text(text)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "plugins")],
         capture_output=True,

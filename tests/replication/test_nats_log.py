@@ -491,8 +491,7 @@ def server(directory, configuration):
     directory.mkdir(exist_ok=True)
     node = NatsNode("one", installed(), directory, "127.0.0.1", (*free_ports(2), 0), ())
     node.configuration.write_text(
-        f"listen: 127.0.0.1:{node.port}\nhttp: 127.0.0.1:{node.monitor_port}\n{configuration}",
-        encoding="utf-8",
+        f"listen: 127.0.0.1:{node.port}\nhttp: 127.0.0.1:{node.monitor_port}\n{configuration}"
     )
     node.start()
     try:

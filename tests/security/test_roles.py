@@ -12,7 +12,7 @@ def path(tmp_path):
 
 
 def test_content_of_a_file(path):
-    path.write_text("# who\nadmins = ada\n\nclerks=ada,  grace , 山田\nnobody =\n", encoding="utf-8")
+    path.write_text("# who\nadmins = ada\n\nclerks=ada,  grace , 山田\nnobody =\n")
     roles = Roles(path)
     assert roles.of("ada") == {"admins", "clerks"} and roles.of("山田") == {"clerks"}
     assert roles.of("stranger") == frozenset()

@@ -93,7 +93,7 @@ def test_the_shipped_file():
 
 
 def test_commented_out_settings_of_the_shipped_file_are_valid():
-    text = (CONFIG / "broker.xml").read_text(encoding="utf-8")
+    text = (CONFIG / "broker.xml").read_text()
     opened = text.replace("<!--\n      <address-setting", "<address-setting").replace(
         "</address-setting>\n      -->", "</address-setting>"
     )
@@ -138,7 +138,7 @@ def test_ordinary_roles_reach_no_address_of_the_management(path, tmp_path):
     if path is None:
         invoke(f"init {tmp_path}/new")
         path = tmp_path / "new/etc/broker.xml"
-    _, found, rest = path.read_text(encoding="utf-8").partition("<security-settings>")
+    _, found, rest = path.read_text().partition("<security-settings>")
     settings = found + rest.partition("</security-settings>")[0] + "</security-settings>"
     core = f"<configuration><core>{settings}</core></configuration>"
     configuration = parse_broker_xml(core.encode(), "broker.xml")

@@ -16,6 +16,7 @@ from stompring.settings.urls import (
 )
 
 from .documents import acceptor, faults, parse, takes
+from .test_acceptor_url import faults as faults_of
 from .test_settings_docs import tables
 
 EVERY = (
@@ -42,12 +43,6 @@ CERTIFICATE = "keyStorePath=a.pem"
 
 def tls(url):
     return parse_acceptor("x", url).tls
-
-
-def faults_of(url):
-    with pytest.raises(ValueError) as caught:
-        parse_acceptor("x", url)
-    return str(caught.value).splitlines()
 
 
 def test_every_parameter_sets_its_field():

@@ -144,7 +144,7 @@ def test_properties_of_an_artemis_instance_are_predefined(tmp_path):
 
 @pytest.mark.parametrize("character", ["\0", "\x1b", "\uffff"])
 def test_characters_that_no_document_can_hold(tmp_path, character):
-    (tmp_path / "odd").write_text(f"s3cret{character}", encoding="utf-8")
+    (tmp_path / "odd").write_text(f"s3cret{character}")
     with pytest.raises(
         ConfigurationError, match=":2: <name>: the value of the reference contains a control character"
     ):

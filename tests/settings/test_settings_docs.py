@@ -155,7 +155,7 @@ def test_every_limit_has_its_row_and_its_reason():
     }
     assert set(rows) - without_a_setting <= known
     assert all(all(row.values()) for row in rows.values())
-    http = (DOCS / "http-api.md").read_text(encoding="utf-8")
+    http = (DOCS / "http-api.md").read_text()
     section = http.split("### Limits", 1)[1].split("###", 1)[0]
     of_http = {name for name in LIMITS if name.startswith("http-")}
     assert set(re.findall(r"^\| `(http-[a-z-]+)`", section, re.MULTILINE)) == of_http
@@ -163,6 +163,6 @@ def test_every_limit_has_its_row_and_its_reason():
 
 def test_tables_and_schema_come_from_the_rows():
     """``make schema`` writes the schema; the page has a table for each group of rows."""
-    page = (DOCS / "settings.md").read_text(encoding="utf-8")
+    page = (DOCS / "settings.md").read_text()
     assert settings_reference.missing_tables(page) == set()
-    assert settings_reference.schema() == settings_reference.SCHEMA.read_text(encoding="utf-8")
+    assert settings_reference.schema() == settings_reference.SCHEMA.read_text()

@@ -143,7 +143,7 @@ def create(directory):
     """The instance. Its broker is killed: there is no clean end."""
     config = directory / "etc" / "broker.xml"
     config.parent.mkdir(parents=True)
-    config.write_text(BROKER_XML, encoding="utf-8")
+    config.write_text(BROKER_XML)
     shutil.copytree(ROOT / "config", directory / "config", ignore=shutil.ignore_patterns("*.properties"))
     shutil.copytree(ROOT / "plugins", directory / "plugins", ignore=shutil.ignore_patterns("__pycache__"))
     for name, role in (("ada", "admins"), ("carl", "clients"), ("mona", "monitoring")):
@@ -152,7 +152,7 @@ def create(directory):
     populate(broker)
     expected = told(broker)
     broker.kill()
-    (directory / "expected.json").write_text(json.dumps(expected, indent=1), encoding="utf-8")
+    (directory / "expected.json").write_text(json.dumps(expected, indent=1))
 
 
 def main():

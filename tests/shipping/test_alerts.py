@@ -28,7 +28,7 @@ DAY = 86400
 
 
 def rules():
-    document = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))
+    document = yaml.safe_load(ALERTS.read_text())
     return {rule["alert"]: rule for group in document["groups"] for rule in group["rules"]}
 
 
@@ -505,7 +505,7 @@ def test_each_alert_fires_when_it_should_and_not_otherwise(part, tmp_path):
     """promtool names the alert, with the labels and the summary that it has found."""
     file = tmp_path / "test.yml"
     document = {"rule_files": [str(ALERTS)], "tests": [unit_test(case) for case in CASES[part::3]]}
-    file.write_text(json.dumps(document), encoding="utf-8")
+    file.write_text(json.dumps(document))
     promtool("test", "rules", file)
 
 
@@ -514,14 +514,14 @@ def test_a_wrong_expectation_is_found(tmp_path):
     """The unit tests can fail."""
     file = tmp_path / "test.yml"
     wrong = unit_test(Case("StompringDown", 5, {"up": "1x20"}, "broker b:8161 does not answer scrapes"))
-    file.write_text(json.dumps({"rule_files": [str(ALERTS)], "tests": [wrong]}), encoding="utf-8")
+    file.write_text(json.dumps({"rule_files": [str(ALERTS)], "tests": [wrong]}))
     with pytest.raises(AssertionError, match="StompringDown"):
         promtool("test", "rules", file)
 
 
 def sections():
     """The sections of the runbook that are about one alert."""
-    parts = re.split(r"^### (\w+)\n", RUNBOOK.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    parts = re.split(r"^### (\w+)\n", RUNBOOK.read_text(), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
@@ -543,7 +543,7 @@ def test_an_alert_has_a_severity_and_its_section_of_the_runbook_explains_it():
 
 
 def test_the_runbook_names_pages_of_the_console():
-    routes = (ROOT / "stompring" / "console" / "app" / "routes.js").read_text(encoding="utf-8")
+    routes = (ROOT / "stompring" / "console" / "app" / "routes.js").read_text()
     paths = {re.sub(r":\w+", "NAME", path) for path in re.findall(r'\{ path: "([^"]+)"', routes)}
-    named = re.findall(r"`#(/[^`]*)`", RUNBOOK.read_text(encoding="utf-8"))
+    named = re.findall(r"`#(/[^`]*)`", RUNBOOK.read_text())
     assert len(named) > 30 and set(named) <= paths

@@ -125,10 +125,10 @@ def test_a_compiled_copy_runs_until_a_source_changes(checkout):
     shown = run(words, checkout / "docs", {**environ(""), "PYTHONPATH": path})
     assert shown.split() == ["compiled", str(checkout / "build" / "compiled" / "stompring" / "__init__.py")]
     errors = checkout / "stompring" / "errors.py"
-    text = errors.read_text(encoding="utf-8")
-    errors.write_text(f"{text}\n\nLATER = 1\n", encoding="utf-8")
+    text = errors.read_text()
+    errors.write_text(f"{text}\n\nLATER = 1\n")
     assert background(checkout, "0")[0] == 1
-    errors.write_text(text, encoding="utf-8")
+    errors.write_text(text)
 
 
 def test_a_compiled_wheel_is_built_and_installed_and_says_what_it_is(checkout, tmp_path):

@@ -24,7 +24,7 @@ from .test_alerts import needs_promtool, promtool
 
 CONTAINERFILE = ROOT / "Containerfile"
 CONFIG = ROOT / "config" / "container" / "broker.xml"
-COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES = COMPOSE["services"]
 OURS = ("users", "broker")
 
@@ -42,7 +42,7 @@ class Instruction:
 
 
 def instructions():
-    text = re.sub(r"^\s*#.*\n", "", CONTAINERFILE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = re.sub(r"^\s*#.*\n", "", CONTAINERFILE.read_text(), flags=re.MULTILINE)
     lines = re.sub(r"\\\n\s*", "", text).splitlines()
     return [Instruction(*line.split(maxsplit=1)) for line in lines if line.strip()]
 
@@ -153,8 +153,8 @@ def container(tmp_path_factory):
     volume = tmp_path_factory.mktemp("volume")
     etc = tmp_path_factory.mktemp("etc")
     config = etc / "broker.xml"
-    text = CONFIG.read_text(encoding="utf-8").replace("/var/lib/stompring/", f"{volume}/")
-    config.write_text(re.sub(r"0\.0\.0\.0:[0-9]+", "127.0.0.1:0", text), encoding="utf-8")
+    text = CONFIG.read_text().replace("/var/lib/stompring/", f"{volume}/")
+    config.write_text(re.sub(r"0\.0\.0\.0:[0-9]+", "127.0.0.1:0", text))
     (etc / "password").write_text("pass word\n")
     (script,) = SERVICES["users"]["command"]
     script = script.replace("$$", "$").replace("/run/secrets/stompring_password", str(etc / "password"))
@@ -246,7 +246,7 @@ def test_the_password_is_in_a_file_that_git_ignores():
 
 def test_prometheus_scrapes_the_broker_of_compose_yaml():
     def configuration(path):
-        document = yaml.safe_load((ROOT / "config" / path).read_text(encoding="utf-8"))
+        document = yaml.safe_load((ROOT / "config" / path).read_text())
         return document
 
     own, model = configuration("container/prometheus.yml"), configuration("prometheus.yml")
@@ -277,7 +277,7 @@ def test_grafana_is_provisioned_with_the_dashboard_and_its_data_source():
 @pytest.mark.parametrize("name", ["prometheus.yml", "container/prometheus.yml"])
 def test_the_configuration_of_prometheus_is_valid(tmp_path, name):
     """With its rules and its password where it looks for them."""
-    text = (ROOT / "config" / name).read_text(encoding="utf-8")
+    text = (ROOT / "config" / name).read_text()
     (tmp_path / "password").write_text("x")
     shutil.copy(ROOT / "config" / "prometheus-alerts.yml", tmp_path)
     file = tmp_path / "prometheus.yml"

@@ -20,7 +20,7 @@ from .test_alerts import ALERTS, rules
 from .watched_broker import traffic, watched_broker
 
 DASHBOARD = ROOT / "config" / "grafana" / "stompring.json"
-DOCUMENT = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+DOCUMENT = json.loads(DASHBOARD.read_text())
 PANELS = [panel for panel in DOCUMENT["panels"] if panel["type"] != "row"]
 VARIABLES = {variable["name"]: variable for variable in DOCUMENT["templating"]["list"]}
 
@@ -212,7 +212,7 @@ def test_queries_use_the_variables():
 
 
 def test_it_needs_no_particular_data_source():
-    assert set(re.findall(r'"uid": "([^"]*)"', DASHBOARD.read_text(encoding="utf-8"))) == {
+    assert set(re.findall(r'"uid": "([^"]*)"', DASHBOARD.read_text())) == {
         "${datasource}",
         "stompring",
     }

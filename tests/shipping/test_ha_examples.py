@@ -40,8 +40,8 @@ def home(tmp_path):
     shutil.copy(HA / "broker.xml", tmp_path)
     Authority(tmp_path, "ca").issue("node.pem")
     for name in ("users.properties", "roles.properties"):
-        (tmp_path / name).write_text("", encoding="utf-8")
-    (tmp_path / "nats.password").write_text("secret\n", encoding="utf-8")
+        (tmp_path / name).write_text("")
+    (tmp_path / "nats.password").write_text("secret\n")
     return tmp_path
 
 
@@ -64,10 +64,10 @@ def test_nats_server_accepts_its_configuration(home):
     program = nats_cluster.installed()
     if nats_cluster.server_version(program) < (2, 10):
         pytest.skip("nats-server 2.10 is not installed: sync_interval needs it")
-    text = (HA / "nats-server.conf").read_text(encoding="utf-8")
+    text = (HA / "nats-server.conf").read_text()
     assert re.search(r"^\s*sync_interval: always$", text, re.M)
     text = re.sub(r"/etc/nats/[\w.]+", str(home / "node.pem"), text)
-    (home / "nats-server.conf").write_text(text, encoding="utf-8")
+    (home / "nats-server.conf").write_text(text)
     tested = subprocess.run(
         [program, "-c", str(home / "nats-server.conf"), "-t"],
         env={**os.environ, "NODE": "nats1", "STOMPRING_PASSWORD": "secret"},
@@ -87,11 +87,11 @@ def test_haproxy_accepts_its_configuration():
 @pytest.mark.parametrize("with_wait", [False, True])
 def test_systemd_understands_the_additions(tmp_path, with_wait):
     analyze = need("systemd-analyze")
-    text = (HA / "stompring-ha.conf").read_text(encoding="utf-8")
+    text = (HA / "stompring-ha.conf").read_text()
     if with_wait:
         text = re.sub(r"^#(ExecStart=)", r"\1", text, flags=re.M)
         assert text.count("ExecStart=") == 2
-    unit = (ROOT / "config" / "stompring.service").read_text(encoding="utf-8")
+    unit = (ROOT / "config" / "stompring.service").read_text()
     for path, content in (("stompring.service", unit), ("stompring.service.d/ha.conf", text)):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(content.replace("/opt/stompring/bin/stompring", "/bin/true"))
@@ -114,10 +114,10 @@ def test_drbd_accepts_its_configuration():
 
 
 def test_drbd_reactor_starts_the_mount_before_the_broker():
-    document = tomllib.loads((HA / "drbd-reactor.toml").read_text(encoding="utf-8"))
+    document = tomllib.loads((HA / "drbd-reactor.toml").read_text())
     (promoter,) = document["promoter"]
     assert list(promoter["resources"]) == ["stompring"]
-    assert "resource stompring " in (HA / "drbd.res").read_text(encoding="utf-8")
+    assert "resource stompring " in (HA / "drbd.res").read_text()
     start = promoter["resources"]["stompring"]["start"]
     assert start == ["var-lib-stompring.mount", "stompring.service"]
 
@@ -129,7 +129,7 @@ def path(request):
 
 @pytest.fixture
 def documents(path):
-    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    return list(yaml.safe_load_all(path.read_text()))
 
 
 @pytest.fixture

@@ -214,7 +214,7 @@ def test_run_without_a_configuration_starts_a_broker_with_its_console(packages, 
     environment = Environment(tmp_path / "environment")
     environment.install(packages[1])
     config = environment.packages / "stompring" / "shipped" / "config" / "broker.xml"
-    config.write_text(on_free_ports(config.read_text(encoding="utf-8")))
+    config.write_text(on_free_ports(config.read_text()))
     environ = environment.environ(HOME=str(tmp_path), XDG_STATE_HOME=str(tmp_path / "state"))
     with Running(environment, tmp_path, env=environ) as broker:
         url = f"stomp://127.0.0.1:{broker.ports['stomp']}"
@@ -233,7 +233,7 @@ def test_the_default_configuration_starts_in_an_instance(installed, tmp_path):
     """An instance has a directory for configuration, and its data beside it."""
     (tmp_path / "etc").mkdir()
     config = shipped(installed, tmp_path, "config", "broker.xml")
-    (tmp_path / "etc" / "broker.xml").write_text(on_free_ports(config.read_text(encoding="utf-8")))
+    (tmp_path / "etc" / "broker.xml").write_text(on_free_ports(config.read_text()))
     with Running(installed, tmp_path, "--config", "etc/broker.xml") as broker:
         assert broker.ports.keys() == {"stomp", "websocket", "http"}
     assert (tmp_path / "data" / "journal").is_dir()

@@ -66,7 +66,7 @@ def comparable(shown, like):
 
 
 def test_queues_and_messages_are_those_of_the_earlier_version(instance):
-    expected = json.loads((instance / "expected.json").read_text(encoding="utf-8"))
+    expected = json.loads((instance / "expected.json").read_text())
     for kill in (True, False):
         broker = start(instance).__enter__()
         assert comparable(told(broker), expected) == comparable(expected, expected)

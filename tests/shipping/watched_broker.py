@@ -25,7 +25,7 @@ def watched_broker(directory):
     """A broker with security, TLS, the PROXY protocol, all limits, paging, retention, rings and a policy."""
     Authority(directory).issue("broker.pem")
     (directory / "plugins").mkdir()
-    (directory / "plugins" / "slow.py").write_text(POLICY, encoding="utf-8")
+    (directory / "plugins" / "slow.py").write_text(POLICY)
     config = directory / "broker.xml"
     config.write_text(
         broker_xml(

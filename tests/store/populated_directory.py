@@ -97,7 +97,7 @@ class Populator:
 def populate(tmp_path):
     """A running broker that has been given all kinds of things to keep."""
     config, data = tmp_path / "broker.xml", tmp_path / "data"
-    config.write_text(DOCUMENT, encoding="utf-8")
+    config.write_text(DOCUMENT)
     filled = PopulatedDirectory(config, data)
     with BrokerProcess(config, data) as broker:
         management = Management(broker.http_port)

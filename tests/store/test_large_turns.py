@@ -4,7 +4,7 @@ import pytest
 
 from stompring.store import journal
 
-from ..broker.broker_fixture import turn
+from ..broker.broker_fixture import numbered, turn
 from .stored_broker import StoredBroker, held
 
 MANY = 100
@@ -13,10 +13,6 @@ MANY = 100
 @pytest.fixture(autouse=True)
 def few_at_a_time(monkeypatch):
     monkeypatch.setattr(journal, "MAX_ENCODED_AT_ONCE", 7)
-
-
-def numbered(count):
-    return [b"%d" % number for number in range(count)]
 
 
 def records(world):

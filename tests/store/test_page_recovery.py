@@ -15,15 +15,12 @@ from stompring.store.record import ADDRESS, QUEUE, Kind
 from stompring.store.replay import Replay
 from stompring.store.segment import SegmentScan, find_footer
 
+from ..broker.broker_fixture import numbered
 from .memory_files import MemoryFiles
 from .paged_broker import PAGING, SETTINGS, PagedBroker
 from .stored_broker import JOURNAL
 
 WIDE = {"#": {"page_size_bytes": 1 << 20, "auto_delete_queues": False, "auto_delete_addresses": False}}
-
-
-def numbered(count):
-    return [b"%d" % at for at in range(count)]
 
 
 def filled(count=20, settings=SETTINGS, names=("q",)):

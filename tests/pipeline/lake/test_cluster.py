@@ -119,7 +119,7 @@ def shipped(tmp_path):
     shutil.copytree(ROOT / "stompring", packages / "stompring", ignore=shutil.ignore_patterns("__pycache__"))
     assert pyarrow.__file__ is not None
     libraries = str(Path(pyarrow.__file__).parents[1])
-    (packages / "libraries.pth").write_text(f"import sys; sys.path.append({libraries!r})\n", encoding="utf-8")
+    (packages / "libraries.pth").write_text(f"import sys; sys.path.append({libraries!r})\n")
     return packed(place)
 
 
@@ -199,7 +199,7 @@ def ingest_query_replay(environment, lasting, place, cluster, *, report=False):
     if report:
         page = Path(f"{place}.html")
         lake(environment, "report", "--out", str(page), *cluster)
-        assert "3,000" in page.read_text(encoding="utf-8")
+        assert "3,000" in page.read_text()
     to = f"127.0.0.1:{lasting.process.port}"
     told = lake(environment, "replay", "--to", to, "--destination", "again", *cluster)
     assert "sent 3,000 messages" in told

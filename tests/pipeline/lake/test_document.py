@@ -23,7 +23,7 @@ def test_a_day_of_sensor_readings(spark, tmp_path, monkeypatch):
     with ExitStack() as opened:
         tutorial = Tutorial(tmp_path, text_of("docs/tutorials/lake.md"), opened)
         tutorial.run()
-    page = (tutorial.work / "day.html").read_text(encoding="utf-8")
+    page = (tutorial.work / "day.html").read_text()
     text = re.sub(r"<[^>]*>", " ", page)
     advised = re.search(r"ring-size of\s+([\d,]+)\s+instead of\s+10\s+would have kept\s+99\s*%", text)
     assert advised is not None and 58 <= int(advised[1].replace(",", "")) <= 61, advised

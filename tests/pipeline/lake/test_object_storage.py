@@ -223,7 +223,7 @@ def test_commands_over_kills(bucket, tmp_path, command):
     assert f"{count}" in command("sql", "--lake", place, "select count(*) from messages").finish()
     page = tmp_path / "report.html"
     command("report", "--lake", place, "--out", str(page)).finish()
-    assert f"{count}" in page.read_text(encoding="utf-8")
+    assert f"{count}" in page.read_text()
 
 
 @pytest.mark.long

@@ -3,8 +3,9 @@
 import html
 import json
 import re
-import shutil
 import subprocess
+
+from ...end_to_end.page import chromium
 
 QUIET = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -38,11 +39,6 @@ const toggled = (page) => {{
 </script>"""
 
 
-def chromium():
-    """Where it is, if it is."""
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
 class Browser:
     """Runs once for each question, with a profile of its own."""
 
@@ -52,7 +48,7 @@ class Browser:
     def seen(self, page, width, height):
         """What a screen of so many pixels shows of a page."""
         around = self._directory / "around.html"
-        around.write_text(AROUND.format(url=page.as_uri(), width=width, height=height), encoding="utf-8")
+        around.write_text(AROUND.format(url=page.as_uri(), width=width, height=height))
         told, faults = self._run(
             "--virtual-time-budget=10000", "--enable-logging=stderr", "--dump-dom", around.as_uri()
         )

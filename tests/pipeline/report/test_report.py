@@ -357,7 +357,7 @@ def test_a_file_is_written_whole_or_not_at_all(lake, tmp_path, monkeypatch):
     stages = []
     none = Period(T0 + timedelta(days=400))
     assert not write_report(lake, out, none, progress=stages.append)
-    assert "The lake has no data for this selection" in out.read_text(encoding="utf-8")
+    assert "The lake has no data for this selection" in out.read_text()
     assert stages[0] == "reading the period" and stages[-1] == "page"
     before = out.read_bytes()
     monkeypatch.setattr(os, "replace", lambda *names: (_ for _ in ()).throw(OSError("disk")))
@@ -379,12 +379,12 @@ def test_shares_that_cannot_be(lake, tmp_path, wrong):
 def written(found, tmp_path_factory):
 
     out = tmp_path_factory.mktemp("page") / "report.html"
-    out.write_text(page(found, found.request, T0), encoding="utf-8")
+    out.write_text(page(found, found.request, T0))
     return out
 
 
 def test_nothing_is_empty_that_is_not_and_it_needs_no_other_file(written):
-    text = written.read_text(encoding="utf-8")
+    text = written.read_text()
     assert 'class="empty"' not in text
     assert text.count("<svg viewBox") > 10
     assert "<script" not in text
@@ -416,7 +416,7 @@ def test_a_browser_shows_interactive_plots_without_a_network(found, tmp_path):
         hot_steps={event: {} for event in found.hot_steps},
     )
     out = tmp_path / "report.html"
-    out.write_text(page(few, few.request, T0, "both"), encoding="utf-8")
+    out.write_text(page(few, few.request, T0, "both"))
     drawn = [plot for section in page_sections(few) for plot in section.plots]
     seen = Browser(tmp_path).seen(out, 390, 844)
     assert seen["width"] <= 390

@@ -104,7 +104,7 @@ def test_login_and_errors():
 
 def test_a_password_in_a_file(tmp_path):
     file = tmp_path / "password"
-    file.write_text("sesame\r\nmore\n", encoding="utf-8")
+    file.write_text("sesame\r\nmore\n")
 
     def play(peer):
         assert b"\npasscode:sesame\n" in greet(peer)

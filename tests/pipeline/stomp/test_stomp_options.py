@@ -15,7 +15,7 @@ from ..spark_formats import asked
 from .scripted_broker import ScriptedBroker
 from .sending import IDS, numbered, sent, write, writer
 
-DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "spark-stomp.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "spark-stomp.md").read_text()
 
 NEEDED = {"url": "host:1", "destination": "q", "spool": "/s"}
 
