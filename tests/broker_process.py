@@ -184,7 +184,7 @@ class BrokerProcess:
     def reload(self, document: str | None = None) -> str:
         """Write another broker.xml where one is given, send SIGHUP, and return the log line that tells the outcome."""
         if document is not None:
-            self.config.write_text(document, encoding="utf-8")
+            self.config.write_text(document)
         seen = len(self.log)
         self._process.send_signal(signal.SIGHUP)
         return self.wait_for_log(r"configuration reloaded|cannot reload the configuration", after=seen)

@@ -44,7 +44,7 @@ Found = Iterator[tuple[ast.stmt | ast.expr | ast.excepthandler, str]]
 
 def compiled_modules(root: Path = ROOT) -> list[Path]:
     """The modules that a compiled wheel has as extension modules."""
-    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["stompring"]
+    settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["stompring"]
     found: list[Path] = []
     for name in settings["compiled"]:
         path = root / "stompring" / name.replace(".", "/")
@@ -77,7 +77,7 @@ def interpreted_subclasses(root: Path = ROOT) -> Iterator[tuple[Path, Difference
     with_methods: set[str] = set()  # exceptions
     subclassed: set[str] = set()
     for path in compiled:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.ClassDef):
                 continue
             bases = {_name(base) for base in node.bases}
@@ -92,7 +92,7 @@ def interpreted_subclasses(root: Path = ROOT) -> Iterator[tuple[Path, Difference
     for path in sorted(
         {*(root / "stompring").rglob("*.py"), *(root / "plugins").rglob("*.py")} - set(compiled)
     ):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 for base in node.bases:
                     if _name(base) in closed:
@@ -255,9 +255,7 @@ def _name(node: ast.expr) -> str:
 
 def main() -> int:
     """Print the differences; the exit status is 1 if there is one."""
-    found = [
-        (path, each) for path in compiled_modules() for each in differences(path.read_text(encoding="utf-8"))
-    ]
+    found = [(path, each) for path in compiled_modules() for each in differences(path.read_text())]
     found += interpreted_subclasses()
     for path, (line, text) in found:
         print(f"{path.relative_to(ROOT)}:{line}: {text}")

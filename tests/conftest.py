@@ -70,7 +70,7 @@ def start_broker(over: str, tmp_path: Path) -> Iterator[StartBroker]:
                 running.callback(service.stop)
                 return service
             config = tmp_path / f"{name}.xml"
-            config.write_text(broker_xml(**document), encoding="utf-8")
+            config.write_text(broker_xml(**document))
             return running.enter_context(BrokerProcess(config))
 
         yield start
@@ -90,7 +90,7 @@ class Brokers:
         broker = self._running.pop(document, None)
         if broker is None:
             config = self._directory / f"broker-{uuid4().hex[:8]}.xml"
-            config.write_text(document, encoding="utf-8")
+            config.write_text(document)
             broker = BrokerProcess(config).__enter__()
         self._running[document] = broker
         while len(self._running) > self.KEPT:

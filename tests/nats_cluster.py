@@ -179,7 +179,6 @@ class NatsCluster:
                 f'jetstream {{ store_dir: "{node.store}"\n {interval} }}\n'
                 f"cluster {{ name: tests\n listen: {node.address}:{node.cluster_port}\n routes: [{routes}] }}\n"
                 f"{configuration}\n",
-                encoding="utf-8",
             )
 
     @property

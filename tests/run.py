@@ -59,7 +59,7 @@ REACTOR = re.compile(r"^(?:from|import) twisted\.trial", re.M)
 def reactor_modules() -> list[Path]:
     """The modules that trial runs: those that import it."""
     paths = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [path.relative_to(ROOT) for path in paths if REACTOR.search(path.read_text(encoding="utf-8"))]
+    return [path.relative_to(ROOT) for path in paths if REACTOR.search(path.read_text())]
 
 
 class Run:
@@ -99,7 +99,7 @@ class Run:
             ended = subprocess.run(
                 command, cwd=ROOT, env={**self.environment, **(environment or {})}, check=False
             )
-            self.totals.add_pytest(counts.read_text(encoding="utf-8") if counts.exists() else "")
+            self.totals.add_pytest(counts.read_text() if counts.exists() else "")
         if ended.returncode not in (0, 1, pytest.ExitCode.NO_TESTS_COLLECTED):  # options may choose few
             self.failures.append(f"pytest has ended with exit code {ended.returncode}")
 

@@ -399,7 +399,7 @@ class Service:
     def start(self, document: str | None = None) -> Service:
         """Start on a broker.xml, or on the one before. Raises what a broker that does not start says."""
         if document is not None:
-            self.config.write_text(document, encoding="utf-8")
+            self.config.write_text(document)
         configuration = read_broker_xml(str(self.config))
         if self.data is None:
             configuration = replace(configuration, persistence_enabled=False)
@@ -503,7 +503,7 @@ class Service:
     def reload(self, document: str | None = None) -> str:
         """Read the broker.xml again, another one where it is given; the line of the log that tells the outcome."""
         if document is not None:
-            self.config.write_text(document, encoding="utf-8")
+            self.config.write_text(document)
         seen = len(self.log)
         self.service.reload()
         return self.wait_for_log(r"configuration reloaded|cannot reload the configuration", after=seen)

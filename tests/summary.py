@@ -96,7 +96,7 @@ class RunReport:
                 terminalreporter.line(fault)
         if file := config.getoption("counts"):
             counts = counted(terminalreporter.stats) | {"faults": len(self.faults), "spark": self.spark}
-            Path(file).write_text(json.dumps(counts), encoding="utf-8")
+            Path(file).write_text(json.dumps(counts))
 
 
 def counted(stats: Mapping[str, Sequence[Any]]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ time.sleep(1000)
 
 def test_nothing_outlives_a_runner_that_is_killed(tmp_path):
     config = tmp_path / "broker.xml"
-    config.write_text(broker_xml(), encoding="utf-8")
+    config.write_text(broker_xml())
     words = [sys.executable, "-c", RUNNER, str(config), str(tmp_path / "other")]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as runner:
         assert runner.stdout is not None

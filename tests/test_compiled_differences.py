@@ -81,7 +81,7 @@ def test_what_is_compiled_to_the_same_is_no_difference(source):
 
 @pytest.mark.parametrize("path", compiled_modules(), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_compiled_modules_have_no_difference(path):
-    assert differences(path.read_text(encoding="utf-8")) == []
+    assert differences(path.read_text()) == []
 
 
 def test_no_class_of_python_has_a_base_that_is_closed_to_it():

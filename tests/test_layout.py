@@ -63,13 +63,13 @@ def test_every_room_is_a_package():
 
 @pytest.mark.parametrize("path", MODULES, ids=label)
 def test_every_module_says_what_it_is(path):
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), "the module has no docstring"
+    assert ast.get_docstring(ast.parse(path.read_text())), "the module has no docstring"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=label)
 def test_names_say_something(path):
     names = [*path.relative_to(PACKAGE).with_suffix("").parts]
-    names += [node.name for node in definitions(ast.parse(path.read_text(encoding="utf-8")))]
+    names += [node.name for node in definitions(ast.parse(path.read_text()))]
     assert [name for name in names if words(name) & SAYS_NOTHING and name not in TERMS] == []
 
 
@@ -77,7 +77,7 @@ def test_names_in_backticks_exist():
     known = {*dir(builtins), *(part for path in NAMING for part in path.with_suffix("").parts)}
     named: list[tuple[str, str]] = []
     for path in NAMING:
-        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
             if token.type == tokenize.NAME:
                 known.add(token.string)
             elif token.type == tokenize.COMMENT or token.string.endswith('"""'):
@@ -93,7 +93,7 @@ def test_names_in_backticks_exist():
 
 @pytest.mark.parametrize("path", TEXTS, ids=label)
 def test_nothing_is_left_for_later(path):
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text().splitlines()
     assert [f"{number}: {line}" for number, line in enumerate(lines, 1) if UNFINISHED.search(line)] == []
 
 

@@ -51,11 +51,7 @@ def nodes():
     paths = sorted(TESTS.rglob("*.py"))
     found = {path.relative_to(TESTS).as_posix(): path for path in paths if "node_modules" not in path.parts}
     return {
-        name: [
-            node
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            if isinstance(node, looked_at)
-        ]
+        name: [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, looked_at)]
         for name, path in found.items()
     }
 

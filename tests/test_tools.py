@@ -12,9 +12,7 @@ REASON = re.compile(r"""["'](?:an? )?([\w. -]+?)(?: [\d.]+)? is not installed"""
 
 
 def test_every_tool_that_a_test_names_is_in_the_table():
-    texts = [
-        path.read_text(encoding="utf-8") for path in TESTS.rglob("*.py") if path.name != "test_summary.py"
-    ]
+    texts = [path.read_text() for path in TESTS.rglob("*.py") if path.name != "test_summary.py"]
     named = {name for text in texts for name in REASON.findall(text)}
     assert {"Chromium", "C compiler"} <= named
     assert named - {"console"} <= TOOLS.keys()  # the console is a part of the product

@@ -1,7 +1,5 @@
 """The OpenAPI document that the routes generate, and the check of an answer by it."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

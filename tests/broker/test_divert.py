@@ -9,8 +9,6 @@ from stompring.settings.model import (
     ComponentRoutingType,
     DivertConfiguration,
     FullPolicy,
-    Property,
-    TransformerConfiguration,
 )
 
 from ..paging.stored_pages import StoredPages, drained
@@ -127,19 +125,6 @@ def test_routing_types(kind, sent, reached, shown):
     world.send("a", b"x", routing_type=sent, headers={"destination-type": "ANYCAST"})
     assert [name for name in ("any", "multi") if queued(world, name)] == reached
     assert only(world, reached[0]).header(b"destination-type") == shown
-
-
-def test_a_transformer_changes_the_copy_alone():
-    transformer = TransformerConfiguration((Property("region", "eu"), Property("priority", "9")), ("card",))
-    world = broker(divert("d", "a", "b", transformer=transformer))
-    world.queue("a")
-    for _ in range(2):
-        world.send("a", b"x", headers={"card": "1", "region": "us"})
-    for ref in world.directory.queue("b").dispatcher.in_order():
-        assert (ref.message.header(b"region"), ref.message.header(b"card")) == (b"eu", None)
-        assert ref.message.traits.priority == 9
-    original = next(iter(world.directory.queue("a").dispatcher.in_order())).message
-    assert (original.header(b"region"), original.header(b"card")) == (b"us", b"1")
 
 
 def test_a_copy_expires_as_its_address_says():

@@ -27,7 +27,8 @@ CORE = diverts(
         "plain",
         "a",
         "b, c",
-        '<transformer><property key="region" value="eu"/><remove-header name="card"/></transformer>',
+        '<transformer><property key="region" value="eu"/><property key="priority" value="9"/>'
+        '<remove-header name="card"/></transformer>',
     ),
     divert("large", "a", "d", f'<filter string="total &gt; 100"/>{EXCLUSIVE}'),
     divert("wild", "w.#", "all"),
@@ -62,7 +63,7 @@ def test_copies_and_their_headers(client):
             "5",
             target,
         )
-        assert copy["persistent"] == "true"
+        assert (copy["persistent"], copy["priority"]) == ("true", "9")
         leave(client, target)
     client.subscribe("a", ack="auto", id="a")
     original = client.message("one")
@@ -150,7 +151,7 @@ def test_management_shows_diverts_and_their_counters(client, management):
     assert (shown["address"], shown["forwardingAddresses"], shown["routingType"]) == ("w.#", ["all"], "STRIP")
     plain = management.ask("GET", "/diverts", name="plain")["data"][0]
     assert plain["transformer"] == {
-        "addHeaders": [{"name": "region", "value": "eu"}],
+        "addHeaders": [{"name": "region", "value": "eu"}, {"name": "priority", "value": "9"}],
         "removeHeaders": ["card"],
         "policy": None,
     }

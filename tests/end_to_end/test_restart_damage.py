@@ -77,13 +77,6 @@ def journal(lasting):
     return segments
 
 
-def test_the_last_segment_is_missing(lasting):
-    segments = journal(lasting)
-    segments[-1].unlink()
-    lasting.start()
-    assert lasting.running.wait_for_log(f"segment {int(segments[-1].stem)} of .* is missing")
-
-
 @pytest.mark.process
 def test_the_journal_of_another_directory(lasting):
     journal(lasting)
@@ -95,14 +88,6 @@ def test_the_journal_of_another_directory(lasting):
     identity.unlink()  # then the journal tells
     assert len(lasting.start().drain("q")) == 60
     assert identity.read_text() == was
-
-
-@pytest.mark.process
-def test_pd_6_the_paging_directory_cannot_be_made(lasting):
-    lasting.data.mkdir()
-    (lasting.data / "paging").write_text("no directory")
-    with pytest.raises(AssertionError, match="paging"):
-        lasting.start(settings=SETTINGS)
 
 
 def test_pd_7_messages_that_are_not_durable_page_and_do_not_survive(lasting, how):

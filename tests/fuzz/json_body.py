@@ -3,8 +3,6 @@
 The first byte of an input chooses the route, the rest is the body, or the query of a GET.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The life of policies: made with an address, kept or replaced by a reload, ended; several at one address; timers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The test kit: what cannot be meant is refused with a clear error; and hooks that are slow."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

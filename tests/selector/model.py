@@ -3,8 +3,6 @@
 It walks trees of tuples, computes three-valued results directly, and shares no code with what it checks.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -155,7 +155,7 @@ def test_an_editable_installation_has_no_extension_modules(checkout, tmp_path):
 @pytest.mark.long
 def test_a_failed_compilation_is_reported_and_not_repeated(tmp_path):
     source = new_checkout(tmp_path / "checkout")
-    with open(source / "stompring" / "errors.py", "a", encoding="utf-8") as errors:
+    with open(source / "stompring" / "errors.py", "a") as errors:
         errors.write("\n\nWRONG: int = 'text'\n")
     assert background(source)[0] == 1
     wait_until(lambda: "failed" in background(source)[1], "the compilation fails", 250)

@@ -74,7 +74,6 @@ scrape_configs:
     basic_auth: {{username: anna, password: anna}}
     static_configs: [{{targets: ["127.0.0.1:{broker.http_port}"]}}]
 """,
-            encoding="utf-8",
         )
         self._process = subprocess.Popen(
             [

@@ -41,7 +41,6 @@ def watched_broker(directory):
             },
             addresses="".join(map(anycast, ("watched", "paged", "blocked", "ring", "work"))),
         ),
-        encoding="utf-8",
     )
     add(config, "anna", EVERYBODY)
     add(config, "otto")

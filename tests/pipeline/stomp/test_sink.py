@@ -54,12 +54,12 @@ def test_a_batch_that_is_replayed(spark, lasting, tmp_path, request):
 
     for batch in range(2):
         first = 300 * batch
-        (given / f"{batch}.txt").write_text("\n".join(map(str, range(first, first + 300))), encoding="utf-8")
+        (given / f"{batch}.txt").write_text("\n".join(map(str, range(first, first + 300))))
         run()
     assert len(list((checkpoint / "commits").glob("[0-9]"))) == 2
     for name in ("1", ".1.crc"):
         (checkpoint / "commits" / name).unlink()
-    with open(given / "1.txt", "a", encoding="utf-8") as file:
+    with open(given / "1.txt", "a") as file:
         file.write("\n600")
     run()
     assert sorted(map(int, drained_bodies(lasting, "q"))) == list(range(601))
