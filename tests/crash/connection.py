@@ -127,7 +127,6 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport):
         """asyncio: the connection is there."""
-        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._flowing.set()
 

@@ -1,7 +1,5 @@
 """A world whose addresses page, to a store whose files are in memory."""
 
-from stompring.paging.paged_queue import TargetArea
-
 from ..store.stored_broker import BEGUN, StoredBroker
 
 
@@ -60,7 +58,6 @@ class StoredPages(StoredBroker):
         return self.address(address).pages
 
     def area(self, queue):
-        assert isinstance(queue.paged, TargetArea)
         return queue.paged
 
     def fill(self, count, address="q", first=0, **traits):

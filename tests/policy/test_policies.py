@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from stompring.policy import AddressPolicy, ChangeHeaders, Redirect, Refuse, parameter
-from stompring.policy.hooks import Policies
 from stompring.policy.load import load
 from stompring.policy.testing import START_TIME, ManualClock, PolicyHarness
 from stompring.settings.match import SettingsRepository
@@ -130,7 +129,6 @@ class PolicyWorld(BrokerFixture):
             address_settings=tuple(AddressSettingEntry(match, values) for match, values in settings.items()),
         )
         policies = self.broker.policies
-        assert isinstance(policies, Policies)
         policies.use(load(configuration, self.sources))
         self.directory.settings = SettingsRepository.of(configuration)
         for address in self.directory.addresses.values():
@@ -383,6 +381,5 @@ def test_messages_recovered_into_memory_are_enqueued():
     message = world.message("q", b"m")
     queue.reinstate(queue.restore(message))
     policies = world.broker.policies
-    assert isinstance(policies, Policies)
     (policy,) = policies.policies_for(queue.address)
     assert isinstance(policy, Received) and policy.received == [b"m"]

@@ -194,7 +194,6 @@ class Story:
         later = self.random.choice([0.0, 0.3, 2.0])
         self.told.append(f"kill, start {later} s later")
         files = self.life.files
-        assert isinstance(files, MemoryFiles)
         self.sent = {text: sent for text, sent in self.sent.items() if sent.durable}
         for sent in self.sent.values():
             sent.holder = None

@@ -197,7 +197,6 @@ class ScanMachine(RuleBasedStateMachine):
         lists = self.queue.dispatcher.selector_lists.values()
         assert all(each.cursor is None or each.paused for each in lists) and not len(self.world.broker.scans)
         for taker in self.queue.ready:
-            assert isinstance(taker, Watcher)
             for ref in self.queue.dispatcher.in_order():
                 free = ref.message.traits.group is None and ref.last_rejected_by is None
                 assert not (free and taker.wants(ref)), "it is left"

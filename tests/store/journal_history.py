@@ -2,8 +2,6 @@
 
 from stompring.broker.reference import DELIVERING, GONE, SCHEDULED
 
-from ..broker.broker_fixture import Taker
-
 #: Where a journal ends: its newest segment, and the bytes in that.
 Position = tuple[int, int]
 
@@ -18,7 +16,6 @@ def references(queue):
     """Everything that a queue holds: pending, scheduled and in delivery."""
     held = {id(ref): ref for ref in (*queue.dispatcher.in_order(), *queue.scheduled.values())}
     for consumer in queue.consumers:
-        assert isinstance(consumer, Taker)
         held |= {id(ref): ref for ref in consumer.unsettled if ref.state == DELIVERING}
     return [ref for ref in held.values() if ref.state != GONE]
 

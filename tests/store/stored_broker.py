@@ -66,7 +66,6 @@ class StoredBroker(BrokerFixture):
     @property
     def memory(self):
         """Its files, which are in memory."""
-        assert isinstance(self.files, MemoryFiles)
         return self.files
 
     @property
