@@ -1,5 +1,7 @@
 """Typed parameters: how their texts are read, their bounds, and declarations that cannot be."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Literal
 

@@ -172,5 +172,5 @@ def test_a_change_requires_a_restart_and_shows_no_password():
     before, after = parse(policy()), parse(policy(f'{NATS} user="u" password="hills"'))
     assert list(restart_required(before, after)) == ["<ha-policy>"]
     assert list(restart_required(before, before)) == []
-    (change,) = changed_values(before, before, after)
+    (change,) = changed_values(before, before, after, [])
     assert change.restart and change.setting == "ha-policy" and "hills" not in repr(change)
