@@ -167,7 +167,9 @@ class WebSocket:
         """Read short messages without the library, at the beginning of a frame. Returns the remaining bytes."""
         if self._tail:
             data, self._tail = self._tail + data, b""
-        at, incomplete = read_short_messages(data, self._short, self._payloads, apply_mask)
+        payload, at, incomplete = read_short_messages(data, self._short, apply_mask)
+        if payload:
+            self._payloads.append(payload)
         if incomplete:
             self._tail = data[at:]
             return b""

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
+from importlib import import_module
+from typing import Any
 
 #: First byte (FIN and opcode) of a text frame and of a binary frame; mask bit in the second byte of a frame.
 TEXT, BINARY, MASKED = 0x81, 0x82, 0x80
@@ -17,46 +19,65 @@ LF = 0x0A
 _HEADERS: dict[int, bytes] = {}
 MAX_CACHED = 4096
 
+#: `read_short_messages` without ``unmask``, and `pack_binary`, in C; None in a build without native code.
+NATIVE: Any
+try:
+    NATIVE = import_module("stompring.stomp._websocket")
+except ImportError:
+    NATIVE = None
+
 
 def read_short_messages(
-    data: bytes, longest: int, payloads: list[bytes], unmask: Callable[[bytes, bytes], bytes]
-) -> tuple[int, bool]:
-    """Append the payloads of the short messages at the start of ``data`` to ``payloads``.
+    data: bytes, longest: int, unmask: Callable[[bytes, bytes], bytes]
+) -> tuple[bytes, int, bool]:
+    """Return the payloads of the short messages at the start of ``data``, joined.
 
     A short message is a whole, valid message in one masked frame with a payload of at most ``longest`` bytes. The
     WebSocket library reads all other frames, invalid ones included, and takes ten times as long. ``unmask`` is called
-    with a payload and its mask. Returns the offset of the remaining bytes, and whether these may be the beginning of a
-    short message.
+    with a payload and its mask. Also returns the offset of the remaining bytes, and whether these may be the beginning
+    of a short message.
     """
+    if NATIVE is not None:
+        found: tuple[bytes, int, bool] = NATIVE.read_short_messages(data, longest)
+        return found
+    payloads: list[bytes] = []
     at, end = 0, len(data)
+    incomplete = False
     while True:
         if end - at < 2:
-            return at, True
+            incomplete = True
+            break
         first, length = data[at], data[at + 1] - MASKED
         if (first != BINARY and first != TEXT) or length < 0 or length == 127:
-            return at, False
+            break
         start = at + 6
         if length == 126:
             if end - at < 4:
-                return at, True
+                incomplete = True
+                break
             length = data[at + 2] << 8 | data[at + 3]
             if length < 126:
-                return at, False
+                break
             start = at + 8
         if length > longest:
-            return at, False
+            break
         stop = start + length
         if stop > end:
-            return at, True
+            incomplete = True
+            break
         payload = unmask(data[start:stop], data[start - 4 : start])
         if first == TEXT and not is_utf8(payload):
-            return at, False
+            break
         payloads.append(payload)
         at = stop
+    return b"".join(payloads), at, incomplete
 
 
 def pack_binary(parts: list[bytes]) -> bytes:
     """Encode one binary message for each STOMP frame or heart-beat in ``parts``. A frame may have several parts."""
+    if NATIVE is not None:
+        encoded: bytes = NATIVE.pack_binary(parts)
+        return encoded
     packed: list[bytes] = [b""]
     slot = length = 0  # index in ``packed`` of the header of the message, and bytes of its payload
     for part in parts:

@@ -4,14 +4,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stompring.server.websocket import apply_mask
 from stompring.settings.model import WebSocketSettings
+from stompring.stomp import websocket_frames
 
 from ..session.session_fixture import frame, parse
+from ..stomp.native import native
 from ..websocket_client import BINARY, CLOSE, PING, TEXT, piece_bytes
-from .test_websocket_any_bytes import REQUEST, SHORT_MESSAGE, Taken
+from .test_websocket_any_bytes import PIECES, REQUEST, SHORT_MESSAGE, Taken
 from .transport import House, read_pieces
 
 MASKS = st.binary(min_size=4, max_size=4)
+
+
+@pytest.fixture(autouse=True, scope="module", params=["pure", "native"])
+def build(request):
+    before = websocket_frames.NATIVE
+    websocket_frames.NATIVE = native("_websocket") if request.param == "native" else None
+    yield
+    websocket_frames.NATIVE = before
 
 
 def taken(*reads, **settings):
@@ -101,3 +112,24 @@ def test_lengths_that_are_written(length):
         send = frame("SEND", b"x" * (length - more), destination="/queue/q")
     (payload,) = written(send)
     assert len(payload) == length and len(parse(payload)) == 1
+
+
+@given(st.lists(PIECES, max_size=12), st.binary(max_size=30), st.integers(0, 300))
+def test_both_builds_read_the_same(pieces, end, longest):
+    data = b"".join(pieces) + end
+    found = native("_websocket").read_short_messages(data, longest)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(websocket_frames, "NATIVE", None)
+        assert found == websocket_frames.read_short_messages(data, longest, apply_mask)
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), (b"",), ("", 0), (b"", ""), (b"", 2**64), (bytearray(10), 0), (b"", 0, 0)]
+)
+def test_wrong_arguments_are_refused(arguments):
+    module = native("_websocket")
+    with pytest.raises((TypeError, OverflowError)):
+        module.read_short_messages(*arguments)
+    for parts in [b"", (b"\n",), [bytearray(b"\n")], [None]]:
+        with pytest.raises(TypeError):
+            module.pack_binary(parts)

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stompring.stomp import parser
-from tests.stomp.native_cutter import native_cutter
+from tests.stomp.native import native_cutter
 
 from ..property.profile import examples
 from .session_fixture import Server, frame

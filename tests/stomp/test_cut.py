@@ -8,7 +8,7 @@ from stompring.session.send import HEADER_USE
 from stompring.stomp import parser
 from stompring.stomp.parser import CutHead
 from tests.property.profile import examples
-from tests.stomp.native_cutter import native_cutter
+from tests.stomp.native import native_cutter
 from tests.stomp.reading import opened
 from tests.stomp.test_learned_sends import warm
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from stompring.session.send import HEADER_USE
 from stompring.stomp.parser import CutHead, Parser
 from tests.property.profile import examples
-from tests.stomp.native_cutter import native_cutter
+from tests.stomp.native import native_cutter
 from tests.stomp.reading import opened, pieces
 
 UNLIKE = [b"SEND\nname%d:1\n\n\0" % number for number in range(257)]
