@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from stompring.settings.match import INTERNAL_PREFIX
 from stompring.settings.model import (
@@ -169,10 +169,10 @@ class RetroactiveMessages:
 
 
 #: Minimum milliseconds between two log lines about the duplicates of one address.
-LOG_INTERVAL = 60_000
+LOG_INTERVAL: Final = 60_000
 
 #: Maximum number of characters of an id in a log line or an ERROR.
-PRINTED_CHARACTERS = 80
+PRINTED_CHARACTERS: Final = 80
 
 
 class DuplicateIds:

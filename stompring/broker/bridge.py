@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache, partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from stompring.errors import Refused
 from stompring.settings.model import BridgeConfiguration, ComponentRoutingType, Connector
@@ -27,21 +27,21 @@ from .reference import Reference, compiled_filter
 log = logging.getLogger(__name__)
 
 #: Maximum number of header blocks whose forwarded form is cached.
-MAX_BLOCKS = 256
+MAX_BLOCKS: Final = 256
 
 #: Maximum number of fault texts that a bridge remembers, to log each only once.
-MAX_REPORTED = 100
+MAX_REPORTED: Final = 100
 
 #: Milliseconds after which a connection without messages counts as working.
-STABLE = 1000
+STABLE: Final = 1000
 
 #: Kind of the stored values that name the paused bridges.
-PAUSED = "paused-bridge"
+PAUSED: Final = "paused-bridge"
 
-DUPLICATE_ID = b"_AMQ_DUPL_ID"
+DUPLICATE_ID: Final = b"_AMQ_DUPL_ID"
 
 #: Headers of a stored message that state its routing in this broker. They are not forwarded.
-ROUTING_HEADERS = frozenset({b"destination-type", b"_AMQ_ROUTING_TYPE"})
+ROUTING_HEADERS: Final = frozenset({b"destination-type", b"_AMQ_ROUTING_TYPE"})
 
 
 class RemoteConnection(Protocol):

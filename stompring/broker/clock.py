@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from cronsim import CronSim, CronSimError
 from mypy_extensions import mypyc_attr
@@ -68,7 +68,7 @@ class Reactor(Protocol):
 
 
 #: Maximum milliseconds until the broker notices a jump of the wall clock.
-NOTICED = 1000
+NOTICED: Final = 1000
 
 
 @mypyc_attr(native_class=False)
@@ -166,16 +166,16 @@ LOCAL = LocalZone()
 log = logging.getLogger(__name__)
 
 #: Time slice of background jobs, in seconds. The reactor serves all connections between two slices.
-SLICE = 0.001
+SLICE: Final = 0.001
 
 #: Number of steps that run in each iteration of the reactor before the clock is read.
-LEAST = 4
+LEAST: Final = 4
 
 #: Number of steps of jobs with one key that run before jobs with the next key.
-STEPS = 16
+STEPS: Final = 16
 
 #: Number of objects that `Background.discard` frees in one step.
-HANDFUL = 32
+HANDFUL: Final = 32
 
 Job = Iterator[object]
 
@@ -306,17 +306,17 @@ def _let_go(things: list[Any]) -> Job:
 DELIVERY_SLICE, LONGEST_DELIVERY_SLICE = 0.0005, 0.005
 
 #: Shortest time slice for long frames in one iteration of the reactor, in seconds. All connections share the slice.
-FRAME_SLICE = 0.001
+FRAME_SLICE: Final = 0.001
 
 #: Length of a slice, as a part of the time that all other work has taken since the previous slice.
-DELIVERY_SHARE = 0.1
+DELIVERY_SHARE: Final = 0.1
 
 #: Number of deliveries of one queue between two readings of the clock. A shorter backlog is delivered without a pause.
-DELIVERIES = 16
+DELIVERIES: Final = 16
 
 #: Number of deliveries that each call may make while its queue waits for the next slice. It is above 1, so that the
 #: backlog shrinks even if each call adds a message.
-DELIVERIES_BETWEEN = 2
+DELIVERIES_BETWEEN: Final = 2
 
 
 class Effort:
@@ -381,10 +381,10 @@ class Slices:
                 break
 
 
-FOREVER = -1
+FOREVER: Final = -1
 
 #: Maximum length of a cron expression in characters. The list of all minutes of an hour has 169.
-LONGEST_CRON = 1000
+LONGEST_CRON: Final = 1000
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from stompring.errors import LimitReached, NotFound, Refused, counted
 from stompring.settings.match import Pattern, SettingsRepository, connection_of, is_internal
@@ -58,11 +58,11 @@ from .queue import Queue
 from .reference import QueueAttributes, expiry_time
 
 #: Maximum number of characters of a name in an error.
-SHOWN = 200
+SHOWN: Final = 200
 
 
 #: Bytes of a subscription to a topic, with its queue (``benchmarks/micro/sizes.py``).
-SUBSCRIPTION_SIZE = 3 * 1024
+SUBSCRIPTION_SIZE: Final = 3 * 1024
 
 #: Bytes of a compiled selector: a fixed part, and a part for each character. Measured: 34 bytes for each character of
 #: a selector with many short terms.
@@ -374,7 +374,7 @@ class AutoCreate:
 
 #: Milliseconds without a message after which an address that never had a queue counts as unused: the interval at which
 #: Artemis scans its addresses (address-queue-scan-period).
-UNUSED_AFTER = 30_000
+UNUSED_AFTER: Final = 30_000
 
 #: Number of addresses that one timer call checks for use, and number that the creation of an address without a queue
 #: checks. The second is above 1, so that checks are faster than creations.
@@ -932,14 +932,14 @@ def check_name(kind: str, name: str) -> None:
 
 
 #: Steps (`Effort`) that the creation or deletion of an address or queue costs.
-CREATION = 100
+CREATION: Final = 100
 
 #: Maximum length of a name of an address or queue, in UTF-8 bytes: stores derive directory names from it.
-MAX_NAME = 2048
+MAX_NAME: Final = 2048
 
 #: Maximum number of words of a new address. The time for matching grows with the words of the name and of each pattern;
 #: RabbitMQ's routing keys of 255 bytes have at most as many.
-MAX_WORDS = 128
+MAX_WORDS: Final = 128
 
 
 class RetroactiveAddresses:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import Final
 
 #: Seconds of a point, and number of points, for each resolution; the finest resolution is first.
 Resolutions = tuple[tuple[int, int], ...]
@@ -16,25 +17,25 @@ Resolutions = tuple[tuple[int, int], ...]
 RESOLUTIONS: Resolutions = ((1, 300), (10, 360), (60, 1440))
 
 #: Minimum number of points of each resolution when `MAX_MEMORY` is used up.
-MIN_POINTS = 60
+MIN_POINTS: Final = 60
 
 #: Maximum memory of all histories together, in bytes.
-MAX_MEMORY = 128 * 1024 * 1024
+MAX_MEMORY: Final = 128 * 1024 * 1024
 
 #: Seconds over which `History.rate` averages.
-RATE_PERIOD = 10
+RATE_PERIOD: Final = 10
 
 #: Bytes of a column without its points, and bytes of a series without its columns.
 COLUMN_SIZE, SERIES_SIZE = 96, 400
 
 #: A series drops its oldest points when it exceeds the maximum number of points by 1/`EXCESS` of that number.
-EXCESS = 8
+EXCESS: Final = 8
 
 #: Maximum seconds without a sample over which changes are spread evenly. A longer gap begins with idle points.
-MAX_SPREAD = 60
+MAX_SPREAD: Final = 60
 
 #: Values below this are stored exactly.
-EXACT = 2048
+EXACT: Final = 2048
 
 
 def pack(value: int) -> int:

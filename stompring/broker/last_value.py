@@ -8,6 +8,7 @@ the new message, and the queue drops the former one: immediately if it is pendin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from .address import as_address
 from .message import SYSTEM_PROPERTIES, AddressBase, Message
@@ -21,7 +22,7 @@ from .queue import (
 from .reference import DELIVERING, PENDING, SCHEDULED, Page, Position, QueueAttributes, Reference
 
 #: The header with the key if ``last-value-key`` is not set, or names a header that the message does not have.
-LVQ_NAME = b"_AMQ_LVQ_NAME"
+LVQ_NAME: Final = b"_AMQ_LVQ_NAME"
 
 _INDEX_BITS, _PAGE_BITS = 32, 64
 _INDEX_MASK, _PAGE_MASK = (1 << _INDEX_BITS) - 1, (1 << _PAGE_BITS) - 1

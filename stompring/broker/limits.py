@@ -15,23 +15,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from stompring.errors import LimitReached
 
 from .clock import Call, Clock, Timer, cancel
 
 #: Divisor of a global limit: when the limit is exceeded by more than this part (1/8), all addresses page.
-OVERDRAFT = 8
+OVERDRAFT: Final = 8
 
 #: Number of calls of `should_page` between two searches for the largest address.
-CHECKS_BETWEEN_SCANS = 1000
+CHECKS_BETWEEN_SCANS: Final = 1000
 
 #: Average number of addresses that a call of `should_page` searches.
-ADDRESSES_PER_CHECK = 16
+ADDRESSES_PER_CHECK: Final = 16
 
 #: The threshold if there is no limit. Compiled code creates no objects for integers below 2**62.
-UNLIMITED = 1 << 61
+UNLIMITED: Final = 1 << 61
 
 
 class MemoryLimit:
@@ -226,10 +226,10 @@ class GlobalMemoryLimit(MemoryLimit):
 
 
 #: Milliseconds of one interval of `LogLimit`.
-INTERVAL = 10_000
+INTERVAL: Final = 10_000
 
 #: Maximum number of log lines of one kind in `INTERVAL`: bursts of 100, about 10 per second on average.
-LINES = 100
+LINES: Final = 100
 
 
 class LogLimit:
@@ -328,7 +328,7 @@ LIMITS = (
 )
 
 #: Milliseconds after a log line about a limit in which further rejections by that limit are only counted.
-QUIET = 10_000
+QUIET: Final = 10_000
 
 
 class RejectionLog:
@@ -389,7 +389,7 @@ class RejectionLog:
 
 #: Maximum bytes of an unfinished frame that is not counted: the memory reserved for each connection includes them
 #: (``MEMORY_PER_CONNECTION`` in ``server/protocol.py``).
-UNCOUNTED = 64 * 1024
+UNCOUNTED: Final = 64 * 1024
 
 
 class Holder(Protocol):

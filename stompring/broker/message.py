@@ -24,26 +24,26 @@ from .limits import UNLIMITED, GlobalMemoryLimit, MemoryLimit
 
 #: Bytes of memory of a message in one queue beyond its tail: its Python objects. Measured with 128-byte bodies (see
 #: docs/dev/performance.md), so that ``max-size-bytes`` and ``global-max-size`` limit the real memory.
-MESSAGE_OVERHEAD = 400
+MESSAGE_OVERHEAD: Final = 400
 
 #: Bytes of memory of a message for each queue after the first. A reference in a list takes 130 bytes, a delivery that
 #: waits for its ACK 230. Measured: growth of a process with 11,790,000 references.
-REFERENCE_OVERHEAD = 256
+REFERENCE_OVERHEAD: Final = 256
 
 #: Approximate size in bytes of a tail without the header block and the body.
-TAIL_OVERHEAD = 70
+TAIL_OVERHEAD: Final = 70
 
 #: Values of ``Traits.retained``: the store retains the message in no queue, in durable queues, in all queues. A queue
 #: retains messages whose value is at least ``Queue.retains_from``; `NEVER`: the store retains no messages.
 NOWHERE, IN_DURABLE, EVERYWHERE, NEVER = range(4)
 
 #: An integer, because Python searches bytes for an integer several times as fast as for a bytes object.
-BACKSLASH = 92
+BACKSLASH: Final = 92
 
 
 #: Headers that the broker sets: the user that sent the message (``populate-validated-user``), and the time of its
 #: arrival (``enable-ingress-timestamp``), for which Artemis has two names.
-VALIDATED_USER = b"JMSXUserID"
+VALIDATED_USER: Final = b"JMSXUserID"
 INGRESS_TIMESTAMP, INGRESS_TIMESTAMP_STOMP = b"_AMQ_INGRESS_TIMESTAMP", b"ingress-timestamp"
 
 
@@ -129,7 +129,7 @@ class Traits:
 
 
 #: Bytes of a tail after its body: NUL and a line feed.
-TAIL_END = 2
+TAIL_END: Final = 2
 
 #: The numbers from 0 to 999 with three digits each, as the end of a larger number.
 _LAST_DIGITS: Final = [b"%03d" % number for number in range(1000)]
@@ -392,7 +392,7 @@ class RecoveredMessage(Message):
 #: Decides whether a message may go to a consumer or into a queue.
 Matches = Callable[[Message], bool]
 
-_SPECIAL = frozenset(b"\\\n\r:")
+_SPECIAL: Final = frozenset(b"\\\n\r:")
 
 
 def _text(value: bytes) -> str:
@@ -438,13 +438,13 @@ SYSTEM_PROPERTIES: dict[str, Callable[[Message], str | int | None]] = {
 log = logging.getLogger(__name__)
 
 #: Number of message numbers between two checks of the lease.
-STEP = 10_000
+STEP: Final = 10_000
 
 #: Number of message numbers between two checks while there is no lease.
-LATE_STEP = 1000
+LATE_STEP: Final = 1000
 
 #: Message numbers from here on are computed from the clock. Leased numbers stay far below, unless a run used the clock.
-FIRST_OF_CLOCK = 1_000_000_000_000_000
+FIRST_OF_CLOCK: Final = 1_000_000_000_000_000
 
 
 def clock_number(now: int) -> int:
@@ -655,7 +655,7 @@ NOTIFICATION_PROPERTIES = (
 
 
 #: Header of the reply to a management request: whether the request succeeded.
-SUCCEEDED = b"_AMQ_OperationSucceeded"
+SUCCEEDED: Final = b"_AMQ_OperationSucceeded"
 
 
 def reply_traits(
@@ -681,12 +681,12 @@ ORIGIN_HEADERS = (
 MAX_DELIVERY_ATTEMPTS, EXPIRED, NO_ROUTE = "max-delivery-attempts", "expired", "no-route"
 EVICTED, POLICY, UNKNOWN = "evicted", "policy", "unknown"
 DIVERT, RETROACTIVE = "divert", "retroactive"
-MANAGEMENT = "management"  # an operator moved the message to the dead letters
+MANAGEMENT: Final = "management"  # an operator moved the message to the dead letters
 
 #: Headers that only a broker may set: the origin of a copy, notifications, names of system properties, and those that
 #: JMS reserves for the broker (sender, number of deliveries). Receivers rely on them, so that the broker removes them
 #: from messages of clients.
-BROKERS_OWN = frozenset(
+BROKERS_OWN: Final = frozenset(
     {
         *ORIGIN_HEADERS,
         *(name.encode() for name in NOTIFICATION_PROPERTIES),
@@ -702,7 +702,7 @@ BROKERS_OWN = frozenset(
 )
 
 #: Header of a message that was exported from a broker: the broker then keeps the headers of `BROKERS_OWN`.
-IMPORTED = b"stompring-imported"
+IMPORTED: Final = b"stompring-imported"
 
 #: Routing types in headers.
 ROUTING_TYPE_CODES: dict[str, bytes] = {RoutingType.MULTICAST: b"0", RoutingType.ANYCAST: b"1"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from stompring.settings.model import BrokerConfiguration
 
@@ -19,10 +19,10 @@ from .ports import Hooks, hooks_with_notifications
 from .reference import Reference
 
 #: Maximum number of listed events of each type: frequent types do not displace rare ones.
-MAX_EVENTS = 200
+MAX_EVENTS: Final = 200
 
 #: Maximum number of events whose messages wait to be sent; further events send no message.
-MAX_WAITING = 1000
+MAX_WAITING: Final = 1000
 
 #: Every type, with its meaning.
 TYPES = {
@@ -106,7 +106,7 @@ _CONSTANT = {
 }
 
 #: Types whose messages have a header with the certificate of the client, or "unavailable".
-_WITH_CERTIFICATE = frozenset(
+_WITH_CERTIFICATE: Final = frozenset(
     (
         "CONNECTION_CREATED",
         "CONNECTION_DESTROYED",
@@ -117,8 +117,10 @@ _WITH_CERTIFICATE = frozenset(
 )
 
 #: Types whose messages have a second header with the name of the queue, or with the number of the connection (Artemis).
-_WITH_CLUSTER_NAME = frozenset(("BINDING_ADDED", "BINDING_REMOVED", "CONSUMER_CREATED", "CONSUMER_CLOSED"))
-_WITH_SESSION = frozenset(("CONSUMER_CREATED", "CONSUMER_CLOSED", "CONSUMER_SLOW", *SESSION_TYPES))
+_WITH_CLUSTER_NAME: Final = frozenset(
+    ("BINDING_ADDED", "BINDING_REMOVED", "CONSUMER_CREATED", "CONSUMER_CLOSED")
+)
+_WITH_SESSION: Final = frozenset(("CONSUMER_CREATED", "CONSUMER_CLOSED", "CONSUMER_SLOW", *SESSION_TYPES))
 
 
 def message_headers(event: Event) -> dict[str, str]:

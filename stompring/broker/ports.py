@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from stompring.errors import Refused
 from stompring.settings.model import FullPolicy
@@ -54,7 +54,7 @@ class Entries:
 
 
 #: Kind of the `NamedValues` with the states of policies. Name: an address. Value: by policy, its state.
-POLICY_STATE = "policy-state"
+POLICY_STATE: Final = "policy-state"
 
 
 class NamedValues:
@@ -394,7 +394,7 @@ def waiting_from(cursor: Cursor, level: int, place: Position | None) -> Position
 
 
 #: Headers of the SEND frame that are not headers of the message.
-OF_THE_FRAME = frozenset((b"content-length", b"receipt", b"transaction"))
+OF_THE_FRAME: Final = frozenset((b"content-length", b"receipt", b"transaction"))
 
 
 @dataclass(slots=True, eq=False)
@@ -469,7 +469,7 @@ HOOK_EXCEPTIONS = (Exception, SystemExit)
 
 
 #: Seconds. A hook that takes longer is logged and counted: it blocks the broker.
-SLOW_HOOK = 0.02
+SLOW_HOOK: Final = 0.02
 
 
 class AdmissionResult(NamedTuple):

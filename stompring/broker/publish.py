@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from stompring.errors import Refused
 from stompring.settings.match import DivertGraph, DivertLoop
@@ -1289,7 +1289,7 @@ def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead |
 
 #: Bytes that a SEND in a transaction counts in addition to its body and headers, for its objects. Measured
 #: (benchmarks.micro.sizes): 300 if all SENDs have the same headers, else more.
-STEP_OVERHEAD = 400
+STEP_OVERHEAD: Final = 400
 
 
 #: A step of a commit: acts immediately, or returns an iterator that acts on many messages in time slices.
@@ -1299,7 +1299,7 @@ Question = Callable[[], "Rejection | None"]
 Claim = Callable[[], "tuple[Address, bytes | None]"]
 
 #: Key of the `Background` jobs that execute commits: they run one after the other.
-COMMITS = "commits"
+COMMITS: Final = "commits"
 
 
 class Transaction:

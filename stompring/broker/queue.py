@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush, merge
 from itertools import chain, count, groupby
 from operator import attrgetter, itemgetter
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from zlib import crc32
 
 from mypy_extensions import mypyc_attr
@@ -194,7 +194,7 @@ class Consumer(ConsumerBase):
 
 
 #: Number of owners that one step of `MessageGroups.sweep` checks.
-SWEPT = 256
+SWEPT: Final = 256
 
 
 @dataclass
@@ -319,44 +319,44 @@ def _owner(consumer: Consumer) -> GroupOwner:
 
 
 #: The bits of `Dispatcher.blocks`: why a message that arrives cannot be delivered directly.
-PAUSED = 1  # management has paused delivery
-AWAITING_CONSUMERS = 2  # waits for consumers-before-dispatch or delay-before-dispatch
-SUSPENDED = 4  # background work on many messages of the queue is in progress
-GROUPS = 8  # the queue has had messages of groups: the owner of a group gets its messages
-NON_DESTRUCTIVE = 16  # every consumer gets every message
-OBSERVED = 32  # `Queue.deliver` and `Queue.settle` must notify a policy of each delivery or settlement
-SELECTORS = 64  # some consumers have a selector
-PAGED = 128  # some messages are in pages
-CLOSED = 256  # the queue is deleted
-LAST_VALUE = 1024  # last-value queue: each message may replace a pending one
-PRIORITIES = 512  # consumers differ in priority: the highest is served first
-FIRST_KEY = 4096  # group-first-key: some deliveries have an additional header
-REBALANCING = 2048  # group-rebalance-pause-dispatch: waits until all messages in delivery are settled
+PAUSED: Final = 1  # management has paused delivery
+AWAITING_CONSUMERS: Final = 2  # waits for consumers-before-dispatch or delay-before-dispatch
+SUSPENDED: Final = 4  # background work on many messages of the queue is in progress
+GROUPS: Final = 8  # the queue has had messages of groups: the owner of a group gets its messages
+NON_DESTRUCTIVE: Final = 16  # every consumer gets every message
+OBSERVED: Final = 32  # `Queue.deliver` and `Queue.settle` must notify a policy of each delivery or settlement
+SELECTORS: Final = 64  # some consumers have a selector
+PAGED: Final = 128  # some messages are in pages
+CLOSED: Final = 256  # the queue is deleted
+LAST_VALUE: Final = 1024  # last-value queue: each message may replace a pending one
+PRIORITIES: Final = 512  # consumers differ in priority: the highest is served first
+FIRST_KEY: Final = 4096  # group-first-key: some deliveries have an additional header
+REBALANCING: Final = 2048  # group-rebalance-pause-dispatch: waits until all messages in delivery are settled
 
 #: The bits that also stop the delivery of pending messages.
-STOPPED = PAUSED | AWAITING_CONSUMERS | SUSPENDED | CLOSED | REBALANCING
+STOPPED: Final = PAUSED | AWAITING_CONSUMERS | SUSPENDED | CLOSED | REBALANCING
 
 #: The bits for which `Dispatcher.dispatch` needs an additional step for each message.
-ORDERED = PRIORITIES | FIRST_KEY
+ORDERED: Final = PRIORITIES | FIRST_KEY
 
 #: The bits that block the direct delivery of some messages only: `Queue.deliver_directly` checks the message.
-PERHAPS = SELECTORS | PAGED
+PERHAPS: Final = SELECTORS | PAGED
 
 
 #: Number of evaluations of a selector between two readings of the clock. One evaluation with XPATH may take long.
-SCANNED_AT_ONCE = 8
+SCANNED_AT_ONCE: Final = 8
 
 #: Number of references in a selector's list at which its scan pauses until consumers have taken them. A reference takes
 #: 8 bytes: without this limit thousands of selectors would need more memory than the messages.
-LISTED = 256
+LISTED: Final = 256
 
 #: Maximum number of consumers that are paused one by one. Each pause takes time linear in the number of ready
 #: consumers.
-PAUSED_SINGLY = 16
+PAUSED_SINGLY: Final = 16
 
 #: Number of entries of consumers that have left at which `MessageGroups.sweep` removes them, if they are more than half
 #: of all entries.
-STALE = 1000
+STALE: Final = 1000
 
 
 @dataclass
@@ -372,7 +372,7 @@ class SelectorList:
 
 
 #: Number of references that a `PendingCursor` reads in one step.
-AHEAD = 512
+AHEAD: Final = 512
 
 
 class PendingCursor:
@@ -1215,13 +1215,13 @@ class PagedQueue(Protocol):
 
 
 #: Number of references requeued between two checks whether paging must return some of them to disk.
-STEP = 256
+STEP: Final = 256
 
 #: Number of references that one step sorts, in some milliseconds.
-MOST_SORTED = 10_000
+MOST_SORTED: Final = 10_000
 
 #: Sequence numbers reserved at the head of a queue for messages that become due at the same time.
-MOST_TOGETHER = 1 << 40
+MOST_TOGETHER: Final = 1 << 40
 
 
 class DueBatch:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
+from typing import Final
 
 from stompring.errors import NotFound, Refused
 
@@ -247,7 +248,7 @@ def remove_message(queue: Queue, number: int) -> Steps:
 
 
 #: Number of references that one step compares with a number, in about a millisecond.
-COMPARED = 10_000
+COMPARED: Final = 10_000
 
 
 def find_message(

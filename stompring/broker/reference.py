@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from heapq import heappop, heappush
 from itertools import count, groupby, islice
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from mypy_extensions import mypyc_attr
 
@@ -125,16 +125,16 @@ LEAST = {
 PENDING, DELIVERING, SCHEDULED, GONE, DEFERRED = range(5)
 STATES = ("pending", "delivering", "scheduled", "gone", "deferred")
 
-LEVELS = 10  # number of JMS priorities, 0 to 9
+LEVELS: Final = 10  # number of JMS priorities, 0 to 9
 
 #: Maximum length of a list that `PendingList.sweep` checks as a whole. Of a longer one it checks `RUN` references.
 WHOLE, RUN = 4096, 512
 
 #: Minimum number of references that `PendingList.restore_all` sorts into the list together. Fewer are inserted singly.
-FEW = 64
+FEW: Final = 64
 
 #: Number of stale references that every list may have.
-SLACK = 64
+SLACK: Final = 64
 
 
 class Page(Protocol):
@@ -653,7 +653,7 @@ def is_expired(message: Message, now: int) -> bool:
 
 
 #: Default of max-redelivery-delay, as a multiple of redelivery-delay.
-DEFAULT_CEILING = 10
+DEFAULT_CEILING: Final = 10
 
 
 def redelivery_delay(settings: AddressSettings, attempts: int, random: Callable[[], float]) -> int:

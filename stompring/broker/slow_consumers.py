@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Final
 
 from stompring.settings.model import AddressSettings, SlowConsumerPolicy
 
@@ -19,7 +20,7 @@ from .queue import Consumer, Queue
 log = logging.getLogger(__name__)
 
 #: Milliseconds. All checks are due at multiples of this interval, so that one timer serves many queues.
-GRAIN = 1000
+GRAIN: Final = 1000
 
 
 class Watched:

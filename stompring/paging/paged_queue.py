@@ -25,7 +25,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
-from typing import Protocol
+from typing import Final, Protocol
 
 from stompring.broker.address import as_address, leave_if_empty
 from stompring.broker.clock import Clock, Seconds, Timer, cancel
@@ -37,10 +37,10 @@ from stompring.broker.queue import Consumer, DueBatch, Queue, as_queue
 from stompring.broker.reference import PENDING, Page, PendingList, Position, Reference, is_expired
 
 #: Estimated bytes of a remembered selector result: its dictionary entry, and a share of the headers of its messages.
-ANSWER_SIZE = 256
+ANSWER_SIZE: Final = 256
 
 #: Divisor of the memory budget: the share that remembered selector results may use.
-ANSWERS_SHARE = 16
+ANSWERS_SHARE: Final = 16
 
 
 class MemoryBudget(Account):
@@ -78,7 +78,7 @@ class MemoryBudget(Account):
 
 
 #: Number of dropped positions at the front of the array above which they are removed from the array.
-SLACK = 1024
+SLACK: Final = 1024
 
 
 def key_of(page: Page, index: int) -> int:
@@ -167,13 +167,13 @@ class SpilledMessages(References):
 
 
 #: Maximum number of results that one header test remembers.
-REMEMBERED = 4096
+REMEMBERED: Final = 4096
 
 #: Number of remembered results after which a header test stops remembering if it used them fewer times than that.
-TRIED = 256
+TRIED: Final = 256
 
 #: System properties that are the same for all messages with the same traits.
-SHARED = frozenset(
+SHARED: Final = frozenset(
     {
         "AMQPriority",
         "AMQDurable",
@@ -190,7 +190,7 @@ SHARED = frozenset(
 )
 
 #: Header lines that the broker writes for each message.
-OWN_LINES = frozenset({b"content-length", b"timestamp", b"expires"})
+OWN_LINES: Final = frozenset({b"content-length", b"timestamp", b"expires"})
 
 
 class HeaderView(Message):
@@ -287,7 +287,7 @@ LEVELS = range(9, -1, -1)  # priorities, the highest first
 InTime = Callable[[], bool]
 
 #: Evaluations of a selector between two readings of the clock.
-SCANNED_AT_ONCE = 8
+SCANNED_AT_ONCE: Final = 8
 
 
 class Track:
@@ -386,7 +386,7 @@ class Track:
         return sum(map(len, self.references.values()))
 
 
-NOTHING = -1  # `TargetList.top` if no message on disk may match
+NOTHING: Final = -1  # `TargetList.top` if no message on disk may match
 
 
 def was_straight(ref: Reference) -> bool:
@@ -571,13 +571,13 @@ class PendingCache:
 
 
 #: Maximum number of messages that a target list has in memory.
-WINDOW = 1000
+WINDOW: Final = 1000
 
 #: Number of messages that a target list loads if it has none to deliver, even if the limits allow none.
-MINIMUM = 16
+MINIMUM: Final = 16
 
 #: Number of messages loaded between two checks of the limits.
-FETCH_BATCH = 16
+FETCH_BATCH: Final = 16
 
 
 @dataclass
@@ -605,7 +605,7 @@ class DeliveredRun:
 
 
 #: Minimum milliseconds between two counts of the queues that keep up.
-CHECK_INTERVAL = 1000
+CHECK_INTERVAL: Final = 1000
 
 
 class ActiveQueues:
@@ -637,13 +637,13 @@ class ActiveQueues:
 SLICE, SHORTEST_SLICE = 0.003, 0.0005
 
 #: Longest time slice in seconds while a queue keeps up: short, because a client may send at any time.
-ALONE_SLICE = 0.001
+ALONE_SLICE: Final = 0.001
 
 #: Seconds. After a shorter iteration of the reactor no connection waits, so that the loader works immediately.
-SHORT_TURN = 0.0003
+SHORT_TURN: Final = 0.0003
 
 #: Share of time for each piece of queued work, relative to the share of each queue that keeps up.
-WEIGHT = 0.5
+WEIGHT: Final = 0.5
 
 
 class Work(Protocol):
@@ -727,10 +727,10 @@ class Loader:
 
 
 #: Milliseconds. Of the times up to this far in the future `TimesOfPage` lists each, of later times only the soonest.
-HORIZON = 300_000
+HORIZON: Final = 300_000
 
 #: Minimum milliseconds between two sweeps of `PageTimes` through the pages of one address.
-PAUSE = 10
+PAUSE: Final = 10
 
 
 class TimesOfPage:
@@ -981,10 +981,10 @@ class DueMessages:
 log = logging.getLogger(__name__)
 
 #: Milliseconds between two log lines about a consumer that settles nothing.
-LOG_INTERVAL = 60_000
+LOG_INTERVAL: Final = 60_000
 
 #: Number of messages from pages that a consumer may have unsettled even if the memory budget is used up.
-LEAST = 16
+LEAST: Final = 16
 
 
 @dataclass(slots=True)
@@ -1065,7 +1065,7 @@ class PageCredit:
 
 
 #: Maximum number of messages in the group backlog of one owner; further messages are spilled.
-HELD = 100
+HELD: Final = 100
 
 
 class GroupSpill:
@@ -1122,13 +1122,13 @@ class GroupSpill:
 
 
 #: Requester of blocks for due messages, see `TargetArea._block`. Other requesters are a list, a consumer or a cursor.
-DUE = "due"
+DUE: Final = "due"
 
 #: Number of selectors without consumers whose matches stay in memory: a returning consumer needs no second scan.
-REMEMBERED_SELECTORS = 16
+REMEMBERED_SELECTORS: Final = 16
 
 #: Maximum number of messages that a search for messages to unload may skip.
-MOST_SKIPPED = 1000
+MOST_SKIPPED: Final = 1000
 
 
 class TargetArea:
@@ -1863,10 +1863,10 @@ class TargetArea:
 
 
 #: Minimum number of messages that a ring evicts unread before their keys are removed from the index.
-MOST_EVICTED = 1000
+MOST_EVICTED: Final = 1000
 
 #: Number of positions that the rebuild of the index reads between two checks of the time.
-BATCH = 32
+BATCH: Final = 32
 
 
 class LastValueArea(TargetArea):
@@ -1985,17 +1985,17 @@ class LastValueArea(TargetArea):
 
 
 #: Divisor of the memory budget: the share that an attempt to free memory frees in addition to the required bytes.
-EXTRA_FREED = 16
+EXTRA_FREED: Final = 16
 
 #: Milliseconds between an unsuccessful attempt to free memory and the next attempt.
-RETRY_AFTER = 20
+RETRY_AFTER: Final = 20
 
 #: Divisors of the memory budget. A new message of a queue without consumers stays in memory if at most 1/`IDLE` of the
 #: budget is in use, and this queue's messages use at most 1/`ONE_IDLE` of it.
 IDLE, ONE_IDLE = 2, 8
 
 #: Divisor of the memory budget: share in use above which the head of a queue without consumers is not read.
-AHEAD = 4
+AHEAD: Final = 4
 
 
 class HeadCache:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Timer, cancel
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 #: Steps (`Effort`) that the frames of one client may cost before other clients are served: some milliseconds. A SEND
 #: costs as much only with many similar wildcard addresses, wildcards chosen to be slow, or many consumers with
 #: selectors. The creation of twenty addresses costs as much, too.
-STEPS = 2_000
+STEPS: Final = 2_000
 
 #: Numbers of frames of one read that are neither SEND nor ACK: each of them may take long. After `OTHERS_AT_ONCE` of
 #: them each further one reads the clock; `OTHERS_ALWAYS` are processed in an exhausted time slice, too (for BEGIN and
@@ -43,10 +44,10 @@ OTHERS_AT_ONCE, OTHERS_ALWAYS = 4, 2
 
 #: Number of frames of one read that are processed before the clock is read. A read of ordinary SENDs has a few
 #: more than that.
-FRAMES_AT_ONCE = 256
+FRAMES_AT_ONCE: Final = 256
 
 #: Seconds of work on the frames of one read after which other clients are served.
-READ_SLICE = 0.002
+READ_SLICE: Final = 0.002
 
 Frame = tuple[Head, bytes]
 

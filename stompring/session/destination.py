@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from stompring.errors import Refused
 from stompring.settings.match import TEMPORARY_QUEUE, TEMPORARY_TOPIC, connection_of
@@ -25,13 +25,13 @@ from stompring.settings.model import PermissionType, RoutingType, StompAcceptor
 CREATE_QUEUE = (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE)
 
 #: Permissions that other connections may use on a temporary queue or topic.
-FOR_OTHERS = frozenset((PermissionType.SEND, PermissionType.VIEW))
+FOR_OTHERS: Final = frozenset((PermissionType.SEND, PermissionType.VIEW))
 
 #: Maximum number of cached permissions; an authorizer with more of them empties its cache.
-CACHED_ANSWERS = 1000
+CACHED_ANSWERS: Final = 1000
 
 #: Maximum characters of a name in an ERROR.
-SHOWN = 200
+SHOWN: Final = 200
 
 
 class PermissionSource(Protocol):
@@ -183,7 +183,7 @@ TEMPORARY = (
 
 #: Prefixes of the temporary destinations of a connection itself.
 OWN = tuple(own.encode() for own, _, _, _ in TEMPORARY)
-SEPARATOR = "::"
+SEPARATOR: Final = "::"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, overload
+from typing import Any, Final, Protocol, overload
 
 from stompring.broker.address import Address
 from stompring.broker.clock import Clock, Timer, cancel
@@ -200,10 +200,10 @@ class OriginPolicy:
 
 
 #: Shortest interval between heart-beats of the broker, ms (Artemis).
-MIN_BEAT = 500
+MIN_BEAT: Final = 500
 
 #: Fraction of the promised interval after which the broker sends a heart-beat if nothing else was sent.
-EARLY = 0.9
+EARLY: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ def agree(header: str | None, acceptor: StompAcceptor, ttl_override: int) -> Hea
 
 
 #: Maximum interval in ms: one day. Clients mean "practically never" by longer ones, which would overflow timers.
-MAX_INTERVAL = 24 * 3600 * 1000
+MAX_INTERVAL: Final = 24 * 3600 * 1000
 
 
 class Heartbeat:
@@ -387,7 +387,7 @@ log = logging.getLogger(__name__)
 
 #: Milliseconds for which a full outbox may be stuck before its client counts as slow: longer than a pause of the
 #: network or of a garbage collector.
-SLOW = 10_000
+SLOW: Final = 10_000
 
 
 class SlowReaders:
@@ -474,7 +474,7 @@ class Blocked(Exception):
 #: Default of ``outboxSize``: bytes buffered for a client's socket at which deliveries to its subscriptions pause. Large
 #: enough that a fast client never waits; small enough that ten thousand stuck clients do not fill the memory, and that
 #: a deep queue is delivered in time slices of a few milliseconds.
-ROOM = 256 * 1024
+ROOM: Final = 256 * 1024
 
 
 class Wire(Protocol):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from time import perf_counter
+from typing import Final
 
 from stompring.broker.address import Address, as_address, cache_size
 from stompring.broker.clock import FOREVER, Recurrence, Schedule
@@ -101,21 +102,21 @@ def _reply_to(session: Session, destination: bytes | None) -> ReplyTo | None:
 
 
 #: The header with the id for duplicate detection. Receivers get this header, too.
-DUPLICATE_ID = b"_AMQ_DUPL_ID"
+DUPLICATE_ID: Final = b"_AMQ_DUPL_ID"
 
 #: The address on which a client needs the permission `manage` to set the broker's own headers on an imported message.
-MANAGEMENT = "activemq.management"
+MANAGEMENT: Final = "activemq.management"
 
 #: Headers that schedule the delivery of a SEND (Artemis, ActiveMQ Classic).
 DELAY, TIME = b"AMQ_SCHEDULED_DELAY", b"AMQ_SCHEDULED_TIME"
 PERIOD, REPEAT, CRON = b"AMQ_SCHEDULED_PERIOD", b"AMQ_SCHEDULED_REPEAT", b"AMQ_SCHEDULED_CRON"
-SCHEDULING = frozenset((DELAY, TIME, PERIOD, REPEAT, CRON))
+SCHEDULING: Final = frozenset((DELAY, TIME, PERIOD, REPEAT, CRON))
 
 #: Epoch ms at the end of the year 9999: larger numbers are mistakes, and overflow the time types of clients.
-LATEST = 253_402_300_799_999
+LATEST: Final = 253_402_300_799_999
 
 #: Headers that have a meaning for the broker: a message with one of them needs more than routing.
-MEANINGFUL = SCHEDULING | {
+MEANINGFUL: Final = SCHEDULING | {
     DUPLICATE_ID,
     IMPORTED,
     b"_AMQ_GROUP_ID",
@@ -129,7 +130,7 @@ MEANINGFUL = SCHEDULING | {
 }
 
 #: Headers of SEND that the broker consumes, and headers of MESSAGE that it sets for each subscription or message.
-ENDS_HERE = SCHEDULING | {
+ENDS_HERE: Final = SCHEDULING | {
     IMPORTED,
     b"_AMQ_ROUTING_TYPE",
     b"ack",
@@ -149,7 +150,7 @@ ENDS_HERE = SCHEDULING | {
 }
 
 #: Headers that are not passed on, including those that receivers trust as set by the broker.
-NOT_PASSED_ON = ENDS_HERE | BROKERS_OWN
+NOT_PASSED_ON: Final = ENDS_HERE | BROKERS_OWN
 
 #: How native code splits header blocks of SENDs (`CutHead`). ``special``: headers that change more than the `Traits`.
 HEADER_USE = HeaderUse(
@@ -163,7 +164,7 @@ HEADER_USE = HeaderUse(
 KEY = tuple(sorted(HEADER_USE.read - HEADER_USE.special - {b"content-length", DUPLICATE_ID}))
 
 #: Maximum number of entries in a session's cache of routes, and in that of shared plans; a full cache is emptied.
-ROUTES = 1000
+ROUTES: Final = 1000
 
 
 def plan_send(session: Session, head: Head) -> SendPlan:
@@ -346,7 +347,7 @@ def validated_user(session: Session) -> bytes:
     return header_line(VALIDATED_USER, login.user.encode())
 
 
-PLAIN = b"priority:4\npersistent:false\n"
+PLAIN: Final = b"priority:4\npersistent:false\n"
 
 #: The traits of management requests, which are not stored as messages.
 REQUEST = Traits(PLAIN)

@@ -9,6 +9,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
@@ -36,10 +37,10 @@ from .subscription import AcknowledgedSubscription, Subscription
 log = logging.getLogger(__name__)
 
 #: Maximum milliseconds between two checks whether the login of a connection has expired.
-EXPIRY_CHECK = 60_000
+EXPIRY_CHECK: Final = 60_000
 
 #: Maximum number of queues that the log names with their unacknowledged messages when a connection closes.
-QUEUES_LOGGED = 5
+QUEUES_LOGGED: Final = 5
 
 
 class Route:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import uuid4
 
 from stompring.broker.directory import subscription_size
@@ -34,7 +35,7 @@ DURABLE_NAMES = (b"durable-subscription-name", b"durable-subscriber-name", b"act
 PRIORITY_NAMES = (b"consumer-priority", b"activemq.priority")
 
 #: The highest priority of a consumer, as in Artemis; the lowest is ``-MOST_PRIORITY - 1``.
-MOST_PRIORITY = 2**31 - 1
+MOST_PRIORITY: Final = 2**31 - 1
 
 KINDS: dict[str, type[Subscription]] = {
     "auto": AutoSubscription,

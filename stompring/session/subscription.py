@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from typing import Final
 
 from stompring.broker.history import History
 from stompring.broker.message import Matches, Message, Traits, decimal, tail_for
@@ -25,13 +26,13 @@ from stompring.stomp.frames import header_line
 from .outbox import Outbox, text_of
 
 #: The credit of a subscription without a window. (Compiled code does not allocate integers below 2**62.)
-UNLIMITED = 1 << 61
+UNLIMITED: Final = 1 << 61
 
 #: Number of messages that a browser reads between two readings of the clock.
-BROWSED_AT_ONCE = 8
+BROWSED_AT_ONCE: Final = 8
 
 #: Maximum number of messages that one ACK settles in one step: some milliseconds. More are settled in time slices.
-MOST_AT_ONCE = 1000
+MOST_AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)

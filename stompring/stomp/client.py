@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from .frames import Head, encode_frame
 from .parser import Frames, Parser
@@ -12,10 +13,10 @@ from .parser import Frames, Parser
 _MAX_BODY, _MAX_HEADERS, _MAX_LINE = 1 << 31, 1 << 16, 1 << 20
 
 #: Maximum interval of heart-beats in ms: one day. Longer intervals would overflow timers.
-MAX_HEART_BEAT = 24 * 3600 * 1000
+MAX_HEART_BEAT: Final = 24 * 3600 * 1000
 
 #: Maximum digits of a number from a broker. From 4301 digits on int() raises an error.
-MAX_DIGITS = 18
+MAX_DIGITS: Final = 18
 
 Pairs = Iterable[tuple[str, str]]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from stompring.errors import ProtocolError
 
 LF = ord("\n")
 CR = ord("\r")
-NUL = 0
+NUL: Final = 0
 BACKSLASH = ord("\\")
 COLON = ord(":")
 
@@ -46,8 +46,8 @@ RULES: Mapping[bytes, Rules] = {
 OPENING = Rules("STOMP before CONNECT", first_wins=False, trims=True, crlf=True)
 OPENING_NEWER = Rules("STOMP before CONNECT", crlf=True)
 
-CONNECT_COMMANDS = frozenset({b"CONNECT", b"STOMP"})
-UNESCAPED_COMMANDS = CONNECT_COMMANDS | {b"CONNECTED"}
+CONNECT_COMMANDS: Final = frozenset({b"CONNECT", b"STOMP"})
+UNESCAPED_COMMANDS: Final = CONNECT_COMMANDS | {b"CONNECTED"}
 
 
 class Head:
@@ -101,7 +101,7 @@ class Head:
         return f"Head({self.command!r}, {headers!r}, content_length={self.content_length})"
 
 
-_LONGEST = 40  # bytes of a text in an error: enough to recognise the text, too few to fill a log
+_LONGEST: Final = 40  # bytes of a text in an error: enough to recognise the text, too few to fill a log
 
 
 def shown(text: bytes) -> str:

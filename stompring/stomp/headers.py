@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from stompring.errors import ProtocolError
 
@@ -20,10 +21,10 @@ from .frames import (
 )
 
 #: Maximum bytes of command and headers, and of the body, of a frame before CONNECTED, when the client is unknown.
-FIRST_FRAME = 16 * 1024
+FIRST_FRAME: Final = 16 * 1024
 
-_LEAST_BLOCK = 64 * 1024
-_LINES_PER_BLOCK = 16
+_LEAST_BLOCK: Final = 64 * 1024
+_LINES_PER_BLOCK: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +146,9 @@ def _command(block: bytes | bytearray) -> str:
     return shown(bytes(block[: max(0, block.find(b"\n"))]).rstrip(b"\r"))
 
 
-_BLANKS = b" \t"
+_BLANKS: Final = b" \t"
 # maximum digits of a content-length: more than any limit has, and far fewer than int() accepts
-_MOST_DIGITS = 18
+_MOST_DIGITS: Final = 18
 
 
 def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:

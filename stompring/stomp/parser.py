@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from stompring.errors import ProtocolError
 
@@ -38,9 +38,11 @@ from .headers import (
     plain_line_ends,
 )
 
-_MOST_HEADS = 256
-_LONGEST_BLOCK = 1024  # bytes of a cached block: the cache of a connection has at most 256 KiB of blocks
-_REST = 16_384  # number of heads that are not cached after the cache was useless: 64 times its size
+_MOST_HEADS: Final = 256
+_LONGEST_BLOCK: Final = (
+    1024  # bytes of a cached block: the cache of a connection has at most 256 KiB of blocks
+)
+_REST: Final = 16_384  # number of heads that are not cached after the cache was useless: 64 times its size
 
 
 class HeadCache:
@@ -217,13 +219,13 @@ _ANY = HeadLimits(1 << 30, 1 << 30)
 
 
 # The empty line that ends a header block is LF or CR LF. The line before it may end in LF or CR LF, too.
-_LF_END = b"\n\n"
-_CRLF_END = b"\n\r\n"
+_LF_END: Final = b"\n\n"
+_CRLF_END: Final = b"\n\r\n"
 
 
 _SEND, _RECEIPT = b"SEND\n", b"\nreceipt:"
 _ACK, _ID = b"ACK\nid:", len(b"id:")
-_NO_MORE = b"\n\n\0"  # bytes after the only header of a frame without a body
+_NO_MORE: Final = b"\n\n\0"  # bytes after the only header of a frame without a body
 
 
 class MalformedHead(ProtocolError):
@@ -460,7 +462,7 @@ def _receipt_in(block: bytes) -> bytes | None:
 
 
 _A = ord("A")
-_CHUNK = 4096  # bytes examined in one step, so that a megabyte of heart-beats is not copied repeatedly
+_CHUNK: Final = 4096  # bytes examined in one step, so that a megabyte of heart-beats is not copied repeatedly
 
 
 def skip_line_ends(data: bytes, start: int) -> int:

@@ -7,17 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 #: First byte (FIN and opcode) of a text frame and of a binary frame; mask bit in the second byte of a frame.
 TEXT, BINARY, MASKED = 0x81, 0x82, 0x80
 
 #: Last byte of each STOMP frame of the broker, after its NUL, and of a heart-beat. No other part of a frame ends in LF.
-LF = 0x0A
+LF: Final = 0x0A
 
 #: Cached frame headers of binary messages, by length of the payload up to `MAX_CACHED` bytes.
 _HEADERS: dict[int, bytes] = {}
-MAX_CACHED = 4096
+MAX_CACHED: Final = 4096
 
 #: `read_short_messages` without ``unmask``, and `pack_binary`, in C; None in a build without native code.
 NATIVE: Any

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from stompring.broker.address import Address, DuplicateIds
 from stompring.broker.queue import Queue
@@ -27,7 +27,7 @@ from .record import ADDRESS, DUPLICATE_IDS, NOTE, QUEUE, pack_ids
 from .replay import ReadSegment, ReplayedIds
 
 #: Attributes that are computed from other attributes, and therefore not stored.
-DERIVED = frozenset({"accepts"})
+DERIVED: Final = frozenset({"accepts"})
 
 #: Names of the stored attributes.
 ATTRIBUTES = [each.name for each in fields(QueueAttributes) if each.name not in DERIVED]

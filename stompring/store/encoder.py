@@ -6,7 +6,7 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from stompring.broker.clock import Recurrence
@@ -99,18 +99,18 @@ def _slices(messages: list[Message]) -> Iterator[list[Message]]:
     yield messages[begin:]
 
 
-_U32 = Struct("<I")
+_U32: Final = Struct("<I")
 _pack_message = MESSAGE.pack
 _pack_prefix = PREFIX.pack
 
 #: Maximum delivery count in a MESSAGE record (a byte). A higher count needs a STATE record.
-MAX_DELIVERIES = 255
+MAX_DELIVERIES: Final = 255
 
 #: Maximum number of new deliveries in a STATE or PAGE_STATE record (16 bits).
-MAX_NEW_DELIVERIES = 65535
+MAX_NEW_DELIVERIES: Final = 65535
 
 #: Maximum number of consumers that one segment can name (16 bits). Further consumers are recorded as unknown.
-MAX_CONSUMERS = 65535
+MAX_CONSUMERS: Final = 65535
 
 
 class MessageState(NamedTuple):
@@ -503,13 +503,13 @@ def unpack_recurrence(data: bytes) -> Recurrence | None:
 
 
 #: Used in place of a `Reason` for the event that a message was delivered.
-DELIVERY = -1
+DELIVERY: Final = -1
 
 #: An event for which the journal writes a NUMBERS record.
-RENEW_NUMBERS = "numbers"
+RENEW_NUMBERS: Final = "numbers"
 
 #: The event that all transactions of earlier runs are complete. The journal records it in a NUMBERS record.
-TRANSACTIONS_COMPLETE = "complete"
+TRANSACTIONS_COMPLETE: Final = "complete"
 
 
 class Transaction:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from stompring.broker.clock import Clock, Timer, cancel
 from stompring.broker.message import NOWHERE, AddressBase, Message
@@ -48,7 +48,7 @@ from .writer import PREFILL_FROM, AppendOnlyFile, Writer
 log = logging.getLogger(__name__)
 
 #: The suffix of a damaged segment that was set aside.
-DAMAGED = ".damaged"
+DAMAGED: Final = ".damaged"
 
 
 class LiveRecord:
@@ -149,7 +149,7 @@ class JournalSegment:
 
 
 #: Approximate bytes of a message record in addition to the message's tail, to estimate the live bytes of the journal.
-RECORD_OVERHEAD = 120
+RECORD_OVERHEAD: Final = 120
 
 
 #: Maximum records and bytes of one compaction step: about a millisecond of work.
@@ -159,7 +159,7 @@ STEP_RECORDS, STEP_BYTES = 200, 256 * 1024
 STEP_INTERVAL, BACKLOG_INTERVAL = 0.004, 0.1
 
 #: Unwritten bytes above which the disk counts as too slow.
-BACKLOG_BYTES = 4 * 1024 * 1024
+BACKLOG_BYTES: Final = 4 * 1024 * 1024
 
 
 class Compaction:
@@ -236,25 +236,25 @@ class Compaction:
 
 #: Number of queue numbers reserved ahead of use: after a crash no queue may get the number of an earlier queue that was
 #: not stored.
-LEASE = 1000
+LEASE: Final = 1000
 
 #: Maximum number of events encoded in one time slice: some milliseconds of work.
-MAX_ENCODED_AT_ONCE = 2000
+MAX_ENCODED_AT_ONCE: Final = 2000
 
 #: Maximum bytes of small transactions that are merged into one TRANSACTION record.
-MAX_JOINED_BYTES = 64 * 1024
+MAX_JOINED_BYTES: Final = 64 * 1024
 
 #: Number of events encoded between two checks of `MAX_ENCODED_AT_ONCE`.
-ENCODED_AT_ONCE = 64
+ENCODED_AT_ONCE: Final = 64
 
 #: Number of retained messages that take as long to encode as one event.
-RETAINED_AT_ONCE = 10
+RETAINED_AT_ONCE: Final = 10
 
 #: Milliseconds from the append of records that only retention needs to their sync.
-RETAINED_SYNC_INTERVAL = 1000
+RETAINED_SYNC_INTERVAL: Final = 1000
 
 #: Number of message numbers reserved ahead of use: more than a broker uses in a few minutes.
-MESSAGE_LEASE = 10_000_000
+MESSAGE_LEASE: Final = 10_000_000
 
 
 class Journal:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct, error
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from stompring.broker.ports import TIMED
 
@@ -36,15 +36,15 @@ from .segment import HEADER, Footer, SegmentScan, record_end
 from .writer import Writer
 
 #: The file that has the name of the address, in the directory of its pages.
-ADDRESS_FILE = "address.txt"
+ADDRESS_FILE: Final = "address.txt"
 
 #: The suffix of a damaged page file that was set aside.
-SET_ASIDE = ".invalidPage"
+SET_ASIDE: Final = ".invalidPage"
 
 #: The name of a page file: its number, and a suffix if the file was set aside.
-PAGE_NAME = re.compile(r"(\d{9,})\.page(?:(\.invalidPage)(?:\.\d+)?)?")
+PAGE_NAME: Final = re.compile(r"(\d{9,})\.page(?:(\.invalidPage)(?:\.\d+)?)?")
 
-DIRECTORY_NAME = re.compile(r"(\d{9,})(?:-\d+)?")
+DIRECTORY_NAME: Final = re.compile(r"(\d{9,})(?:-\d+)?")
 
 
 def page_path(directory: Path, number: int) -> Path:
@@ -76,17 +76,17 @@ def set_aside(writer: Writer, path: Path) -> None:
 #: kinds u8[kind_count]: for each message: priority + 1, plus 128 if it is durable, plus 64 if it has a due time; 0
 #:    if the message was unreadable when the footer was written
 #: members PAGE_MEMBER[queue_count]: the durable queues that messages of the page entered
-PAGE_FOOTER = Struct("<QQQII")
+PAGE_FOOTER: Final = Struct("<QQQII")
 #: queue
 #: count: number of messages of the page that entered it
 #: bitmap bitmap[record_count]: these messages
-PAGE_MEMBER = Struct("<II")
+PAGE_MEMBER: Final = Struct("<II")
 
 #: Bits of a kind in addition to priority + 1.
 DURABLE_BIT, SCHEDULED_BIT = 0x80, 0x40
 
-_FROM_DIGITS = bytes(255 if byte == ord("1") else 0 for byte in range(256))
-_TO_DIGITS = bytes(ord("1") if byte else ord("0") for byte in range(256))
+_FROM_DIGITS: Final = bytes(255 if byte == ord("1") else 0 for byte in range(256))
+_TO_DIGITS: Final = bytes(ord("1") if byte else ord("0") for byte in range(256))
 
 
 class PageColumns:
@@ -213,7 +213,7 @@ class PageSummary:
 
 
 #: The state of a message in a durable queue, by its kind.
-_STATES = bytes(
+_STATES: Final = bytes(
     0 if not kind & DURABLE_BIT else TIMED if kind & SCHEDULED_BIT else kind & 0x0F for kind in range(256)
 )
 
@@ -241,12 +241,12 @@ def describe_loss(lost: Mapping[str, int] | None, *, more: bool = False) -> str:
 
 
 #: Beginnings of the payloads in pages: a message with any flags and a priority, a binding, a name, a footer.
-_BEGINNING = re.compile(
+_BEGINNING: Final = re.compile(
     rb"\x01[\x00-\x0f][\x00-\x09]|\x09[\x01\x02]\x00\x00|\x0a[\x01\x02][\x00\x01]\x00|\x0b\x00\x00\x00",
     re.DOTALL,
 )
 
-_FRAME = PREFIX.size
+_FRAME: Final = PREFIX.size
 
 
 class Gap(NamedTuple):

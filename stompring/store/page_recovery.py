@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Final
 
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
@@ -53,7 +54,7 @@ def _queues_in(scan: PageScan, gap: Gap) -> tuple[int, ...]:
 
 
 #: Bytes to read at the beginning of a page, for its header, the name of its address, and the binding of a new address.
-FRONT_BYTES = 16_384
+FRONT_BYTES: Final = 16_384
 
 
 class PageRecovery:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, count
 from pathlib import Path
+from typing import Final
 from weakref import WeakValueDictionary
 from zlib import compress, crc32, decompress
 
@@ -77,15 +78,15 @@ from .segment import PAGE, ReadFile, pack_header, read_footer
 from .writer import AppendOnlyFile, Writer
 
 #: Size of a block of a page in bytes. A block also contains the rest of its last message.
-BLOCK_BYTES = 256 * 1024
+BLOCK_BYTES: Final = 256 * 1024
 
 #: Estimated bytes of the Python objects of one block.
-OVERHEAD = 400
+OVERHEAD: Final = 400
 
 _unpack = MESSAGE.unpack_from
 _unpack_lengths = LENGTHS.unpack_from
-_PROLOGUE = MESSAGE.size
-_FRAME = PREFIX.size
+_PROLOGUE: Final = MESSAGE.size
+_FRAME: Final = PREFIX.size
 
 
 class Block:
@@ -155,10 +156,10 @@ log = logging.getLogger(__name__)
 Done = Callable[[Block | None], None]
 
 #: Maximum number of complete pages whose record offsets are cached, over all addresses.
-CACHED_PAGE_STARTS = 16
+CACHED_PAGE_STARTS: Final = 16
 
 #: Key in `Page.pending_reads` for reads that wait for the page's record offsets.
-STARTS = -1
+STARTS: Final = -1
 
 #: Number of retries of a failed read, and seconds between them. If all fail, the messages count as lost.
 RETRIES, RETRY_INTERVAL = 3, 1.0
@@ -346,10 +347,10 @@ def read_starts(files: Files, path: Path, count: int) -> array[int]:
     return PageScan(files.read(path)).contents.starts
 
 
-ZEROS = re.compile(rb"\0+")
+ZEROS: Final = re.compile(rb"\0+")
 #: States of positions that are only on disk: waiting or timed.
-ON_DISK = re.compile(rb"[\x01-\x0a\x0c]+")
-_LEFT_IN_MEMORY = bytes(LOADED if state == LOADED else 0 for state in range(256))
+ON_DISK: Final = re.compile(rb"[\x01-\x0a\x0c]+")
+_LEFT_IN_MEMORY: Final = bytes(LOADED if state == LOADED else 0 for state in range(256))
 
 
 class PendingUpdates:
@@ -547,7 +548,7 @@ def pack_spans(spans: Iterable[tuple[int, int]]) -> bytes:
 
 
 #: Number of complete pages without loaded messages whose states a cursor keeps uncompressed.
-EXPANDED_STATES = 2
+EXPANDED_STATES: Final = 2
 
 NEVER_DELIVERED = (0, 0)
 
@@ -908,7 +909,7 @@ class PageFileRecord(LiveRecord):
 
 
 #: Minimum number of cached messages of a page at which messages that no queue holds are removed from the cache.
-SHARED_AT_LEAST = 64
+SHARED_AT_LEAST: Final = 64
 
 
 @mypyc_attr(native_class=False)  # `Page.blocks` has weak references to the objects
@@ -1022,10 +1023,10 @@ class AppendPlan:
 
 
 #: Maximum bytes of a page file, because record offsets are u32.
-MAX_PAGE_FILE_SIZE = 1 << 31
+MAX_PAGE_FILE_SIZE: Final = 1 << 31
 
 #: Maximum cached plans, one for each set of queues.
-MAX_PLANS = 1000
+MAX_PLANS: Final = 1000
 
 
 class Pages:

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from struct import Struct, pack, unpack
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
 from stompring.broker.message import (
@@ -33,7 +33,7 @@ from stompring.settings.model import RoutingType
 #: length: bytes of the payload
 #: crc: CRC-32 of the payload
 #: payload bytes[length]: its first byte is the kind of the record
-PREFIX = Struct("<II")
+PREFIX: Final = Struct("<II")
 
 
 class Kind(IntEnum):
@@ -96,16 +96,16 @@ class Cause(IntEnum):
 #:    `name:value`, then an empty line
 #: body bytes[body_length]: as it was sent
 #: end bytes[2]: NUL and a line feed
-MESSAGE = Struct("<BBBBIQQQQQIIII")
+MESSAGE: Final = Struct("<BBBBIQQQQQIIII")
 #: bytes of block, destination, user, origin and group in the traits part
-TRAITS = Struct("<IIIII")
+TRAITS: Final = Struct("<IIIII")
 #: kind
 #: reason: 0 acknowledged, 1 expired, 2 killed, 3 replaced (evicted from a ring)
 #: consumer: the acknowledging consumer: the number of a NAME; 0 if unknown
 #: queue
 #: time: when it happened
 #: numbers u64[*]: of the messages
-SETTLED = Struct("<BBHIQ")
+SETTLED: Final = Struct("<BBHIQ")
 #: kind
 #: cause: the event: 0 none (the record repeats a state or belongs to its MESSAGE); 1 a delivery was requeued; 2 the
 #:    message was scheduled: a recurring message for its next due time, or a message that was sent with a due time;
@@ -118,12 +118,12 @@ SETTLED = Struct("<BBHIQ")
 #: due: scheduled delivery time, 0 for immediately
 #: time: when the event happened; undefined for cause 0
 #: recurrence json[*]: empty, or the recurrence after `due`
-STATE = Struct("<BBHIQIIQQ")
+STATE: Final = Struct("<BBHIQIIQQ")
 #: kind, zero, zero
 #: count: payloads that follow
 #: number: of the transaction; 0 if no page refers to it
 #: parts part[count]: payloads of any kind but 4, 10, 11 and 15
-TRANSACTION = Struct("<BBHIQ")
+TRANSACTION: Final = Struct("<BBHIQ")
 #: kind
 #: reason: as in SETTLED; plus 128 if each of the messages had one delivery to a consumer that no other record has
 #: consumer: as in SETTLED
@@ -131,7 +131,7 @@ TRANSACTION = Struct("<BBHIQ")
 #: page: the number of the page
 #: time: when it happened
 #: runs run[*]: message indexes in this page, counted from 0
-PAGE_SETTLED = Struct("<BBHIIQQ")
+PAGE_SETTLED: Final = Struct("<BBHIIQQ")
 #: kind
 #: cause: as in STATE: 0 or 1
 #: delivered: as in STATE
@@ -142,11 +142,11 @@ PAGE_SETTLED = Struct("<BBHIIQQ")
 #: attempts: as in STATE
 #: due: as in STATE
 #: time: as in STATE
-PAGE_STATE = Struct("<BBHIIQIIIQQ")
+PAGE_STATE: Final = Struct("<BBHIIQIIIQQ")
 #: kind, zero, zero, address, queue
 #: page: the number of the page
 #: runs run[*]: indexes of all messages of this page that the queue has settled, counted from 0
-PAGE_CURSOR = Struct("<BBHIIQ")
+PAGE_CURSOR: Final = Struct("<BBHIIQ")
 #: kind, zero, zero
 #: next_queue: all queues before this record have lower numbers
 #: next_transaction: all transactions before this record have lower numbers; those are complete
@@ -154,21 +154,21 @@ PAGE_CURSOR = Struct("<BBHIIQ")
 #:    restart message numbers begin here
 #: next_page: all pages before this record have lower numbers and a PAGE_FILE; 0: some have no PAGE_FILE
 #: oldest_segment: segments with lower numbers are not needed
-NUMBERS = Struct("<BBHIQQQQ")
+NUMBERS: Final = Struct("<BBHIQQQQ")
 #: kind, zero, zero, queue
 #: time: when it happened
 #: numbers u64[*]: of the messages
-DELIVERED = Struct("<BBHIQ")
+DELIVERED: Final = Struct("<BBHIQ")
 #: kind, zero, zero, address
 #: first: the position of the first id
 #: oldest: ids with a lower position are invalid
 #: count
 #: ids part[count]: one id in each
-DUPLICATE_IDS = Struct("<BBHIQQI")
+DUPLICATE_IDS: Final = Struct("<BBHIQQI")
 #: kind, zero, zero, rows
 #: time: when the counters were read
 #: queues SAMPLE_ROW[rows]: a row for each queue that changed since its previous row in this file
-SAMPLE = Struct("<BBHIQ")
+SAMPLE: Final = Struct("<BBHIQ")
 #: queue, address
 #: ring: ring-size, 0 for none
 #: messages: messageCount
@@ -182,7 +182,7 @@ SAMPLE = Struct("<BBHIQ")
 #: killed: messagesKilled
 #: replaced: messagesReplaced
 #: size: persistentSize
-SAMPLE_ROW = Struct("<IIQQQQQQQQQQQQ")
+SAMPLE_ROW: Final = Struct("<IIQQQQQQQQQQQQ")
 #: kind
 #: operation: 0 the file begins, 1 it is complete, 2 it is deleted, or moved to `retention/`
 #: zero, address
@@ -191,15 +191,15 @@ SAMPLE_ROW = Struct("<IIQQQQQQQQQQQQ")
 #: share_count
 #: shares PAGE_SHARE[share_count]: the durable queues that durable messages of the page entered; none unless it is
 #:    complete
-PAGE_FILE = Struct("<BBHIQII")
+PAGE_FILE: Final = Struct("<BBHIQII")
 #: queue
 #: count: number of durable messages of the page that entered it
-PAGE_SHARE = Struct("<II")
+PAGE_SHARE: Final = Struct("<II")
 #: kind
 #: scope: 1 for readers of retained files; 2 for restarts only
 #: zero
 #: payload bytes[*]: of kind 2, 3, 5, 6 or 12
-SCOPED = Struct("<BBH")
+SCOPED: Final = Struct("<BBH")
 #: kind, zero, zero
 #: count: number of messages
 #: traits_count, entries_count
@@ -214,7 +214,7 @@ SCOPED = Struct("<BBH")
 #: traits RETAINED_TRAITS[traits_count]: fields that messages share
 #: entries RETAINED_ENTRIES[entries_count]: the queues that they entered
 #: tails bytes[*]: for each message in order: `head`, `body` and `end` as in MESSAGE
-RETAINED = Struct("<BBHIIIQI")
+RETAINED: Final = Struct("<BBHIIIQI")
 #: The columns of RETAINED, in this order. Each has one number for each message.
 RETAINED_COLUMNS = (
     ("number", "Q"),
@@ -232,48 +232,48 @@ RETAINED_COLUMNS = (
 #: destination_length u32, user_length u32, origin_length u32, group_length u32, destination
 #:    bytes[destination_length], user text[user_length], origin text[origin_length], group bytes[group_length],
 #:    retain u8[flags&128]
-RETAINED_TRAITS = Struct("<II")
+RETAINED_TRAITS: Final = Struct("<II")
 #: queue: that the messages entered; a message can be in several of these
 #: outcome: 0 enqueued: later records have the events; 1 delivered once, immediately, and acknowledged
 #: zero
 #: consumer: the acknowledging consumer, as in SETTLED
 #: place_count
 #: places u32[place_count]: message indexes; none: all messages of the record
-RETAINED_ENTRIES = Struct("<IBBHI")
+RETAINED_ENTRIES: Final = Struct("<IBBHI")
 #: kind
 #: what: 1 an address, 2 a queue, 3 a named value
 #: operation: 0 created or changed, 1 deleted
 #: zero
 #: id: its number
 #: attributes json[*]: its description; empty if deleted
-BINDING = Struct("<BBBBI")
+BINDING: Final = Struct("<BBBBI")
 #: kind
 #: what: 1 an address, 2 a queue, 4 a consumer
 #: passing: in a page: 1 for a non-durable queue; else 0
 #: id: its number
 #: name text[*]
-NAME = Struct("<BBHI")
+NAME: Final = Struct("<BBHI")
 #: kind, zero, zero, queue
 #: address: that the queue is bound to
-QUEUE_ADDRESS = Struct("<BBHII")
+QUEUE_ADDRESS: Final = Struct("<BBHII")
 
 FOR_READERS, FOR_RESTARTS = 1, 2  # values of ``scope`` in SCOPED
 ADDRESS, QUEUE, NOTE = 1, 2, 3  # values of ``what`` in BINDING; NAME has the first two, too
-CONSUMER = 4  # a value of ``what`` in NAME: the number of a consumer is valid in one segment
+CONSUMER: Final = 4  # a value of ``what`` in NAME: the number of a consumer is valid in one segment
 BOUND, UNBOUND = 0, 1  # values of ``operation`` in BINDING
 BEGUN, COMPLETE, REMOVED = 0, 1, 2  # values of ``operation`` in PAGE_FILE
 
 #: Flags of a message.
 DURABLE, GROUP_END = 1, 8
 #: A flag of the record, not of the message: an earlier record has the same message.
-COPY = 16
+COPY: Final = 16
 #: Flags of a copy that the broker made: for a dead-letter address, for an expiry address; both flags: for a policy.
 DEAD_LETTER, EXPIRED = Transfer.DEAD_LETTER << 5, Transfer.EXPIRED << 5
-TRANSFERRED = DEAD_LETTER | EXPIRED
+TRANSFERRED: Final = DEAD_LETTER | EXPIRED
 #: Added to the reason in PAGE_SETTLED if no other record has the delivery of the settled messages.
-WENT_OUT = 128
+WENT_OUT: Final = 128
 #: In the flags of MESSAGE: the traits part ends with a byte that names the queues that retain the message.
-RETAIN = 128
+RETAIN: Final = 128
 #: Values of the byte that `RETAIN` announces: all queues retain the message, or none. Without this byte, durable queues
 #: retain the message if it is durable.
 RETAINED_EVERYWHERE, RETAINED_NOWHERE = 1, 2
@@ -281,11 +281,11 @@ _RETAIN_BYTES = {EVERYWHERE: RETAINED_EVERYWHERE, NOWHERE: RETAINED_NOWHERE}
 _RETAINED = {RETAINED_EVERYWHERE: EVERYWHERE, RETAINED_NOWHERE: NOWHERE}
 ROUTING = {None: 0, RoutingType.ANYCAST: 2, RoutingType.MULTICAST: 4}
 ROUTING_TYPES = {value: key for key, value in ROUTING.items()}
-ROUTING_MASK = 6
+ROUTING_MASK: Final = 6
 
 #: length
 #: content bytes[length]
-_LENGTH = Struct("<I")
+_LENGTH: Final = Struct("<I")
 _pack_message = MESSAGE.pack
 _pack_prefix = PREFIX.pack
 
@@ -395,7 +395,7 @@ def message_records(
 
 
 #: Maximum number of `Traits` in one cache.
-MAX_TRAITS = 4096
+MAX_TRAITS: Final = 4096
 
 
 class TraitsCache:
@@ -574,7 +574,7 @@ def pack_runs(positions: Iterable[int]) -> bytes:
 
 
 #: first, count
-RUN = Struct("<II")
+RUN: Final = Struct("<II")
 
 
 def pack_numbers(numbers: list[int]) -> bytes:
@@ -593,11 +593,11 @@ def unpack_runs(data: bytes | memoryview) -> Iterable[tuple[int, int]]:
 
 
 #: numbers at the end of the prologue: bytes of head and body, number of queues, bytes of the traits part
-LENGTHS = Struct("<IIII")
-LENGTHS_AT = MESSAGE.size - LENGTHS.size
+LENGTHS: Final = Struct("<IIII")
+LENGTHS_AT: Final = MESSAGE.size - LENGTHS.size
 _unpack = LENGTHS.unpack_from
 #: Minimum bytes of the payload of a message record.
-LEAST_MESSAGE = MESSAGE.size + TRAITS.size + 2
+LEAST_MESSAGE: Final = MESSAGE.size + TRAITS.size + 2
 
 #: Greatest id of a queue or address, and greatest message or transaction number. Ids and numbers start at 1.
 GREATEST_ID, GREATEST_NUMBER = 0xFFFF_0000, 1 << 62

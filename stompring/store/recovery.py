@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from stompring.broker.address import Address, as_address, cache_size
 from stompring.broker.broker import Broker
@@ -40,7 +40,7 @@ from .segment import HEADER, Fault, build_footer, record_end
 log = logging.getLogger(__name__)
 
 #: Number of bytes after a fault that are searched for a whole record.
-SEARCH_BYTES = 256 * 1024
+SEARCH_BYTES: Final = 256 * 1024
 
 
 def _has_records(data: bytes, at: int) -> bool:
@@ -59,15 +59,15 @@ def _has_records(data: bytes, at: int) -> bool:
 
 
 #: Milliseconds between two progress lines of a long recovery.
-PROGRESS_INTERVAL = 2000
+PROGRESS_INTERVAL: Final = 2000
 
 #: Number of messages restored between two progress reports.
-LOADED_AT_ONCE = 10_000
+LOADED_AT_ONCE: Final = 10_000
 
 #: Maximum number of messages in a `StoredRun`: their references are created together, in less than a millisecond.
-RUN_LENGTH = 256
+RUN_LENGTH: Final = 256
 
-_ID = Struct("<I")
+_ID: Final = Struct("<I")
 
 
 @dataclass(eq=False)

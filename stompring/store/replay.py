@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from heapq import merge
 from pathlib import Path
 from struct import Struct, error
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
@@ -63,17 +63,17 @@ from .segment import FORMAT, JOURNAL, NO_IDENTITY, Fault, Header, SegmentScan
 
 #: Fields at the front of a message record: all from the kind to the address; the number; all from expiry to
 #: transaction; bytes of the head; bytes of the body; all from the number of queues to the first queue.
-_FRONT = Struct("<8sQ8x24sII12s")
+_FRONT: Final = Struct("<8sQ8x24sII12s")
 _unpack = _FRONT.unpack_from
 #: Fields of a message record: number of queues, bytes of the traits part, and the first queue.
-_ROUTED = Struct("<III")
-_ZEROS = bytes(24)
-_PART_AT = MESSAGE.size + 4
+_ROUTED: Final = Struct("<III")
+_ZEROS: Final = bytes(24)
+_PART_AT: Final = MESSAGE.size + 4
 
 #: In `SegmentMessages.kinds_of`: the message is settled, or has a newer record elsewhere.
-GONE = 0
+GONE: Final = 0
 #: Maximum number of kinds in one segment; each message of a further kind has an entry in ``MessageIndex.others``.
-MAX_KINDS = 10_000
+MAX_KINDS: Final = 10_000
 
 #: Location of a message record: its segment, the bytes of the segment, and the offset of the record in them.
 RecordLocation = tuple["ReadSegment", bytes, int]
@@ -245,12 +245,12 @@ class MessageIndex:
                     yield number
 
 
-SEGMENT_NAME = re.compile(r"(\d{9,})\.journal")
+SEGMENT_NAME: Final = re.compile(r"(\d{9,})\.journal")
 
-_NUMBER = Struct("<Q")
-_NUMBER_AT = 8  # offset of the number in a message record
-_COUNT = Struct("<I")
-_QUEUES_AT = MESSAGE.size - 8
+_NUMBER: Final = Struct("<Q")
+_NUMBER_AT: Final = 8  # offset of the number in a message record
+_COUNT: Final = Struct("<I")
+_QUEUES_AT: Final = MESSAGE.size - 8
 
 
 @dataclass(slots=True)

@@ -10,14 +10,15 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct, error
+from typing import Final
 from zlib import crc32
 
 from stompring.errors import StoreError
 
 from .record import ADDRESS, MESSAGE, NAME, PREFIX, TRANSACTION, Kind, fits, framed
 
-MAGIC = b"STOMPRNG"
-FORMAT = 3
+MAGIC: Final = b"STOMPRNG"
+FORMAT: Final = 3
 JOURNAL, PAGE, SAMPLES = 1, 2, 3  # kinds of segments
 
 #: magic: `STOMPRNG`
@@ -33,12 +34,12 @@ JOURNAL, PAGE, SAMPLES = 1, 2, 3  # kinds of segments
 #: zero
 #: previous: in the journal: the end offset of the records in the previous segment; 0 if there is none or the offset
 #:    is unknown. In other files 0
-HEADER = Struct("<8sHHIQQQ16sIIQ")
+HEADER: Final = Struct("<8sHHIQQQ16sIIQ")
 #: The beginning of the header in every format, and the bytes of the header of format 1: so a file of an older format is
 #: not taken for damaged.
 _ANY_HEADER, _FIRST_SIZE = Struct("<8sHHI"), 32
 #: An unknown identity of a data directory.
-NO_IDENTITY = bytes(16)
+NO_IDENTITY: Final = bytes(16)
 #: kind, zero, zero, record_count
 #: least_number: of all MESSAGEs in the file, 0 for none
 #: greatest_number
@@ -50,24 +51,24 @@ NO_IDENTITY = bytes(16)
 #: addresses u32[address_count]: numbers of the addresses in this file
 #: blocks u32[block_count]: CRC-32 of each 64 KiB of the file before this record; the last block may be shorter
 #: more bytes[*]: in a page a PAGE_FOOTER, in the journal nothing
-FOOTER = Struct("<BBHIQQQQQII")
+FOOTER: Final = Struct("<BBHIQQQQQII")
 #: footer: offset of the footer record in the file
 #: crc: CRC-32 of those 8 bytes
 #: magic: `SEAL`
-TRAILER = Struct("<QI4s")
-SEAL = b"SEAL"
+TRAILER: Final = Struct("<QI4s")
+SEAL: Final = b"SEAL"
 
 #: The end of an error message that begins with the format of a file or a directory.
-NO_LONGER_READ = (
+NO_LONGER_READ: Final = (
     "is of an earlier version of stompring, and no longer read: with that version write 'stompring data export', and "
     "import it into a new data directory"
 )
 
 #: Bytes of a block, the unit of the CRC-32 values in the footer.
-BLOCK = 64 * 1024
+BLOCK: Final = 64 * 1024
 
 #: Bytes per read when a footer is built: whole blocks.
-READ_AT_ONCE = 16 * BLOCK
+READ_AT_ONCE: Final = 16 * BLOCK
 
 #: Returns the bytes of a file from the first position up to, and without, the second.
 ReadFile = Callable[[int, int], bytes | memoryview]
@@ -280,7 +281,7 @@ class Fault:
 
 
 #: Only prefilled segments end with so many zeros: the numbers at the end of a record have fewer zero bytes.
-_PREFILLED_END = bytes(64)
+_PREFILLED_END: Final = bytes(64)
 
 
 class SegmentScan:
@@ -360,7 +361,7 @@ class SegmentScan:
         return len(self.data)
 
 
-_LENGTH = Struct("<I")
+_LENGTH: Final = Struct("<I")
 
 
 def build_footer(data: bytes) -> Footer:

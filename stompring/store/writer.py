@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
@@ -28,38 +28,38 @@ FileTask = Callable[["Files"], None]
 
 #: Minimum bytes of a journal segment at which it is prefilled with zeros: a sync after a write into zeros on disk need
 #: not wait for the file system to record a new size. A small journal is not prefilled, and stays small.
-PREFILL_FROM = 64 * 1024
+PREFILL_FROM: Final = 64 * 1024
 
 #: Maximum bytes of zeros in one write. A smaller file gets as many zeros as it has bytes.
-MAX_PREFILL = 1024 * 1024
+MAX_PREFILL: Final = 1024 * 1024
 
 #: Maximum bytes of a write that is followed by prefilling: the sync of a larger write mostly waits for the data.
-MAX_PREFILLED_WRITE = 64 * 1024
+MAX_PREFILLED_WRITE: Final = 64 * 1024
 
 #: Prefilled zeros end at a multiple of this number of bytes.
-PREFILL_BLOCK = 4096
+PREFILL_BLOCK: Final = 4096
 
 #: Maximum bytes of a batch that the reactor's thread writes.
-MAX_REACTOR_BATCH = 64 * 1024
+MAX_REACTOR_BATCH: Final = 64 * 1024
 
 #: Mean seconds of a sync above which only the disk thread writes and syncs.
-FAST_SYNC = 0.000_25
+FAST_SYNC: Final = 0.000_25
 
 #: Approximate number of syncs in the mean that is compared with `FAST_SYNC`.
-SYNCS_OF_MEAN = 8
+SYNCS_OF_MEAN: Final = 8
 
 #: Seconds of a sync above which the disk counts as slow, and milliseconds for which it then counts as slow.
-SLOW_SYNC = 0.010
-SLOW_DISK_INTERVAL = 1000
+SLOW_SYNC: Final = 0.010
+SLOW_DISK_INTERVAL: Final = 1000
 
 #: Maximum seconds that a batch waits for an idle reactor, and number of later batches that then do not wait.
-MAX_WAIT = 0.000_5
-BUSY_BATCHES = 32
+MAX_WAIT: Final = 0.000_5
+BUSY_BATCHES: Final = 32
 
 #: Results of `ReactorSync.ask`: the disk thread writes the batch, the reactor's thread writes it, or the batch waits.
 IN_THREAD, IN_REACTOR, LATER = 0, 1, 2
 
-_ZEROS = bytes(MAX_PREFILL + PREFILL_BLOCK)
+_ZEROS: Final = bytes(MAX_PREFILL + PREFILL_BLOCK)
 
 
 class BatchResult(NamedTuple):
@@ -344,10 +344,10 @@ class Write(NamedTuple):
 
 
 #: Bytes appended and not yet written above which producers of durable messages wait.
-MAX_PENDING_BYTES = 32 * 1024 * 1024
+MAX_PENDING_BYTES: Final = 32 * 1024 * 1024
 
 #: Number of attempts of a stopping broker to write everything.
-SHUTDOWN_ATTEMPTS = 3
+SHUTDOWN_ATTEMPTS: Final = 3
 
 
 class Writer:
