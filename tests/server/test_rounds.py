@@ -556,6 +556,37 @@ def test_call_before_rounds_on_a_stock_reactor_comes_before_each_event():
     assert order == ["check", "event (1, 2)", "check", "timers"]
 
 
+@pytest.mark.parametrize(
+    ("gap", "spins"),
+    [(20e-6, True), (80e-6, True), (200e-6, False), (1e-3, False)],
+    ids=lambda value: str(value),
+)
+def test_only_while_events_follow_each_other_fast_a_poll_does_not_sleep(test, monkeypatch, gap, spins):
+    now, due, slept = 0.0, gap, 0
+
+    def poll(timeout, most):
+        nonlocal now, due, slept
+        now += 5e-6
+        if timeout and due > now:
+            slept += 1
+            now = due if timeout < 0 else min(due, now + timeout)
+        if due > now:
+            return []
+        due = now + gap
+        return [(-1, 0)]
+
+    test.reactor.poll = poll
+    monkeypatch.setattr(rounds, "perf_counter", lambda: now)
+    for _ in range(100):
+        test.reactor.doPoll(None)
+    assert slept == (1 if spins else 100)
+    gap = 10.0  # the last one: looks for 100 µs, then sleeps
+    test.reactor.doPoll(None)
+    before = now
+    test.reactor.doPoll(0.5)
+    assert 0.5 <= now - before <= 0.6 or not spins
+
+
 class logged:
     """The messages of the faults that Twisted logs meanwhile."""
 
