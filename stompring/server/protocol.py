@@ -112,6 +112,9 @@ def max_connections(configured: int | None, memory: int) -> int:
     return configured
 
 
+#: Bytes of an unfinished frame from which on the rest of it is read in larger steps.
+LONG_FRAME = 16 * 1024
+
 UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
@@ -563,6 +566,8 @@ class StompProtocol(Protocol):
         outgoing.within_read = True
         try:
             session.receive(data)
+            if session.unfinished >= LONG_FRAME:
+                self.transport.reads_long = True
         finally:
             outgoing.within_read = False
             if outgoing.dirty:

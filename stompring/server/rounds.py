@@ -79,6 +79,13 @@ MAX_EVENTS = 64
 #: that flood the broker delay other clients by one round. A round with eight such clients is as long as one with one.
 ROUND_READ, MIN_READ = 128 * 1024, 16 * 1024
 
+#: Maximum bytes of a read within a long frame, if no other connection is ready. Larger reads of many short frames would
+#: delay other clients.
+LONG_READ = 1024 * 1024
+
+#: Bytes of the parts of a write from which on they are not joined, and the maximum number of such parts of one write.
+SCATTER, MAX_PARTS = 128 * 1024, 512
+
 #: Seconds for which a poll is repeated, if the poll before it has waited for less: the kernel takes as long to wake a
 #: thread. 5,000 events per second are further apart, so that they do not keep the processor busy.
 SPIN = 100e-6
@@ -225,6 +232,7 @@ class RoundsConnection(tcp.Server):
     """
 
     reactor: RoundsReactor
+    reads_long = False  # whether the next read continues a long frame; set by the protocol in each read
 
     def __init__(self, *arguments: Any) -> None:
         self.waits = IDLE
@@ -234,8 +242,14 @@ class RoundsConnection(tcp.Server):
         super().__init__(*arguments)
 
     def doRead(self) -> Any:
+        share = self.reactor.read_share
+        if self.reads_long:
+            self.reads_long = False
+            size = min(LONG_READ, share * 8)
+        else:
+            size = min(self.bufferSize, share)
         try:
-            data = self.socket.recv(min(self.bufferSize, self.reactor.read_share))
+            data = self.socket.recv(size)
         except BlockingIOError:
             return None
         except OSError:
@@ -271,22 +285,27 @@ class RoundsConnection(tcp.Server):
         parts = self._parts
         written = bool(parts)
         if written:
-            data = parts[0]
-            if len(parts) > 1 and len(data) < self.SEND_LIMIT:
-                data = b"".join(parts)
-                parts.clear()
-                parts.append(data)
             try:
-                sent = self.socket.send(data)
+                if len(parts) > 1 and self._size >= SCATTER:
+                    sent = self.socket.sendmsg(parts[:MAX_PARTS])
+                else:
+                    if len(parts) > 1:
+                        parts[:] = [b"".join(parts)]
+                    sent = self.socket.send(parts[0])
             except OSError as fault:
                 if fault.errno not in (errno.EWOULDBLOCK, errno.ENOBUFS):
                     return CONNECTION_LOST
                 sent = 0
             self._size -= sent
-            if sent == len(data):
-                del parts[0]
-            elif sent:
-                parts[0] = memoryview(data)[sent:]
+            whole = 0  # number of parts that the socket has accepted
+            for data in parts:
+                if sent < len(data):
+                    break
+                sent -= len(data)
+                whole += 1
+            del parts[:whole]
+            if sent:
+                parts[0] = memoryview(parts[0])[sent:]
             if parts:
                 self._await_socket()
                 return None

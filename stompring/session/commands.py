@@ -80,14 +80,19 @@ class StompSession(Session):
         self._resumed_by: MemoryLimit | None = None  # the limit that now resumes this blocked producer
         self._pause: Timer | None = None  # end of the delay that a policy demands
 
+    @property
+    def unfinished(self) -> int:
+        """The bytes of the unfinished frame that the parser holds."""
+        return self._parser.held
+
     def receive(self, data: bytes) -> None:
         """Process bytes from the client. Frames that must wait are deferred."""
         self.heartbeat.last_read = self.steady.now
         if self.closed or self.leaving:
             return
         frames = self._parser.feed(data)
-        if len(self._parser.buffer) + self.carried > UNCOUNTED or self._holds:
-            self._holds = self.broker.unfinished.hold(self, len(self._parser.buffer) + self.carried)
+        if self._parser.held + self.carried > UNCOUNTED or self._holds:
+            self._holds = self.broker.unfinished.hold(self, self._parser.held + self.carried)
         if self.blocked:
             self._deferred_frames += frames
             return

@@ -477,6 +477,28 @@ class Blocked(Exception):
 ROOM: Final = 256 * 1024
 
 
+#: Bytes in an outbox from which on long parts are written without a copy, and bytes of a long part.
+SCATTER: Final = 64 * 1024
+LONG_PART: Final = 32 * 1024
+
+
+def joined(parts: list[bytes]) -> list[bytes]:
+    """Return ``parts`` with runs of short ones joined, and the long ones as they are."""
+    found: list[bytes] = []
+    short: list[bytes] = []
+    for part in parts:
+        if len(part) < LONG_PART:
+            short.append(part)
+            continue
+        if short:
+            found.append(b"".join(short))
+            short = []
+        found.append(part)
+    if short:
+        found.append(b"".join(short))
+    return found
+
+
 class Wire(Protocol):
     """The connection as a session sees it. The server implements it."""
 
@@ -588,7 +610,8 @@ class Outbox:
         self.on_full = on_full
         self.on_capacity = on_room
         self.parts: list[bytes] = []
-        self.join: Callable[[list[bytes]], bytes] = b"".join  # WebSocket also adds a header to each frame
+        #: joins the parts for a write, and adds the headers of WebSocket; None on other connections
+        self.join: Callable[[list[bytes]], bytes] | None = None
         self.dirty = False
         self.paused = False  # whether the send buffer of the socket is full
         # bytes until the outbox is full; code that appends a part subtracts the length of the part
@@ -619,10 +642,16 @@ class Outbox:
         self.dirty = False
         parts = self.parts
         if parts:
-            data = self.join(parts)
-            parts.clear()
             self.last_write = self.outgoing.clock.now
-            self.wire.write(data)
+            wire = self.wire
+            if self.join is not None:
+                wire.write(self.join(parts))
+            elif self.size - self.capacity < SCATTER:
+                wire.write(b"".join(parts))
+            else:
+                for data in joined(parts):
+                    wire.write(data)
+            parts.clear()
             if not self.paused and self.capacity < self.size:
                 full = self.capacity <= 0
                 self.capacity = self.size

@@ -7,8 +7,9 @@ of a read in one of these states, and `_resume` continues with the next read:
 - inside a body: the head is decoded, and only new bytes are counted or searched;
 - unparsed: an opening frame was returned, and the parser must know the version before it reads on.
 
-So no byte is searched repeatedly, and a body that comes in many reads is copied once into the buffer and once out of
-it. The result for a stream of bytes (frames, then at most one error) does not depend on the division into reads.
+So no byte is searched repeatedly. Of a body that comes in many reads, long parts stay as they are and are joined once;
+short ones are copied into the buffer first, so that single bytes do not become objects. The result for a stream of
+bytes (frames, then at most one error) does not depend on the division into reads.
 
 An exceeded limit is an error immediately. A header block that breaks another rule is an error when its frame ends in
 NUL: the parser reports no such error about an incomplete frame.
@@ -462,6 +463,9 @@ def _receipt_in(block: bytes) -> bytes | None:
 
 
 _A = ord("A")
+#: Bytes from which on a part of a body is kept as it is.
+LONG_PART: Final = 16 * 1024
+
 _CHUNK: Final = 4096  # bytes examined in one step, so that a megabyte of heart-beats is not copied repeatedly
 
 
@@ -512,11 +516,13 @@ class Parser:
     a line without its line feed; before `negotiated` at most `FIRST_FRAME` bytes of headers, and of body. ``use``: how
     the caller uses the headers of SENDs, which lets the parser read SENDs with different headers faster.
 
-    ``buffer`` holds the bytes that are not parsed yet. ``error`` is set once, when the peer breaks a rule: `feed` still
+    ``held`` is the number of bytes that are not parsed yet. ``error`` is set once, when the peer breaks a rule: `feed` still
     returns the frames before the fault, and discards all further input.
     """
 
     __slots__ = (
+        "_body",
+        "_buffer",
         "_fault",
         "_head",
         "_heads",
@@ -524,8 +530,8 @@ class Parser:
         "_later_body",
         "_max_body",
         "_scan",
-        "buffer",
         "error",
+        "held",
     )
 
     def __init__(
@@ -536,7 +542,9 @@ class Parser:
         self._max_body = min(max_body_length, FIRST_FRAME)
         self._heads = HeadReader(HeadLimits(max_headers, max_header_length), self._max_body, use)
         self._state = _State.NOTHING
-        self.buffer = bytearray()
+        self.held = 0
+        self._body: list[bytes | bytearray] = []  # the start of a body, before the buffer
+        self._buffer = bytearray()
         self._scan: HeadScan | None = None  # scan of the block in the buffer
         self._head: Head | None = None  # head of the body in the buffer
         self._fault: ProtocolError | None = None
@@ -555,8 +563,8 @@ class Parser:
 
     def discard(self) -> None:
         """Ignore all further input, and drop the buffer."""
+        self._drop()
         self._state = _State.DEAF
-        self.buffer = bytearray()
         self._heads.memo.clear()
 
     def feed(self, data: bytes) -> Frames:
@@ -694,13 +702,14 @@ class Parser:
 
     def _suspend(self, held: _State, data: bytes, start: int) -> None:
         self._state = held
-        self.buffer = bytearray(memoryview(data)[start:])
+        self._buffer = bytearray(memoryview(data)[start:])
+        self.held = len(self._buffer)
 
     def _scan_on(self) -> bool:
         """Return whether the header block in the buffer is complete."""
         assert self._scan is not None
         try:
-            return self._scan.advance(self.buffer)
+            return self._scan.advance(self._buffer)
         except ProtocolError as fault:
             self._fail(fault)
             return False
@@ -710,7 +719,19 @@ class Parser:
         if head.content_length < 0 and len(data) - start > self._max_body:
             self._fail(_too_long(head, self._max_body, self.version is None))
         else:
-            self._suspend(_State.BODY, data, start)
+            self._state = _State.BODY
+            self._hold_body(data[start:])
+
+    def _hold_body(self, data: bytes) -> None:
+        """Keep a part of a body."""
+        self.held += len(data)
+        if len(data) < LONG_PART:
+            self._buffer += data
+            return
+        if self._buffer:
+            self._body.append(self._buffer)
+            self._buffer = bytearray()
+        self._body.append(data)
 
     def _suspend_next(self, head: Head, data: bytes, start: int) -> None:
         """Buffer the bytes after the frame of ``head``, which came before the version was agreed on."""
@@ -727,41 +748,46 @@ class Parser:
         held = self._state
         if held is _State.BODY:
             return self._resume_body(data, frames)
-        if held is _State.UNREAD or (held is _State.HEAD and len(data) >= len(self.buffer)):
+        if held is _State.UNREAD or (held is _State.HEAD and len(data) >= self.held):
             # The caller searches the whole block again; this is cheap, since most of its bytes are new.
             return b"".join((self._take_buffer(), data)), 0
-        if held is _State.HEAD:
-            self.buffer += data
-            return (self._take_buffer(), 0) if self._scan_on() else (b"", 0)
-        if held is _State.OPENED:
-            self.buffer += data
+        if held is _State.HEAD or held is _State.OPENED:
+            self._buffer += data
+            self.held += len(data)
+            if held is _State.HEAD and self._scan_on():
+                return self._take_buffer(), 0
         elif held is _State.FAULT:
             self._await_end(data, 0)
         return b"", 0
 
-    def _take_buffer(self) -> bytes:
-        data = bytes(self.buffer)
-        self.buffer = bytearray()
+    def _take_buffer(self, end: bytes | memoryview = b"") -> bytes:
+        """Return all bytes that are held, and ``end``."""
+        data = b"".join((*self._body, self._buffer, end))
+        self._drop()
         self._state = _State.NOTHING
         return data
+
+    def _drop(self) -> None:
+        self._body = []
+        self._buffer = bytearray()
+        self.held = 0
 
     def _resume_body(self, data: bytes, frames: Frames) -> tuple[bytes, int]:
         head = self._head
         assert head is not None
         counted = head.content_length >= 0
-        room = (head.content_length if counted else self._max_body) - len(self.buffer)
+        room = (head.content_length if counted else self._max_body) - self.held
         stop = room if counted else data.find(b"\0")
         if stop > room or (stop < 0 and len(data) > room):
             self._fail(_too_long(head, self._max_body, self.version is None))
             return b"", 0
         if stop < 0 or stop >= len(data):
-            self.buffer += data
+            self._hold_body(data)
             return b"", 0
         if data[stop]:
             self._fail(_wrong_length(head, data[stop]))
             return b"", 0
-        self.buffer += memoryview(data)[:stop]
-        frames.append((head, self._take_buffer()))
+        frames.append((head, self._take_buffer(memoryview(data)[:stop])))
         if self._heads.version is not None:
             return data, stop + 1
         self._suspend_next(head, data, stop + 1)
