@@ -24,7 +24,7 @@ DURABLE = ("-p", "8", "-r", "1", "-R", "50", "-D", "1")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One load with bodies of 128 bytes. The runner appends the destination, a new one for each run."""
+    """One load; bodies have 128 bytes by default. The runner appends the destination, a new one for each run."""
 
     name: str
     what: str
@@ -81,7 +81,19 @@ CASES = {
             ("-p", "8", "-r", "1"),
             variants=True,
         ),
-        Case("persistent", "the same with persistent:true", ("-p", "8", "-r", "1", "-D", "1"), disk=True),
+        Case(
+            "receipt-one",
+            "1 producer, waits for the RECEIPT of each SEND; 1 consumer",
+            ("-r", "1"),
+        ),
+        Case("tls-receipts", "as receipts, over TLS", ("-p", "8", "-r", "1", "-E", "tls"), ours=True),
+        Case(
+            "body-100k",
+            "as auto, bodies of 100 kB, at most 200 of them unread",
+            ("-s", "100000", "-W", "200"),
+        ),
+        Case("body-1m", "as auto, bodies of 1 MB, at most 20 of them unread", ("-s", "1000000", "-W", "20")),
+        Case("persistent", "as receipts, with persistent:true", ("-p", "8", "-r", "1", "-D", "1"), disk=True),
         Case(
             "durable-receipts",
             "8 producers, persistent:true and a RECEIPT for each SEND, 50 outstanding for each; 1 consumer",

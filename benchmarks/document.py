@@ -48,10 +48,13 @@ PARTS = {
     ),
     "drain": ("p50_us", "p99_us", "max_us"),
     "held-memory": ("overhead_bytes",),
+    "idle": ("rest_mb", "idle_mb"),
     "start": ("messages", "start_s", "start_cpu_s", "rss_mb"),
 }
 
 NAMES = {
+    "rest_mb": "memory at rest, MB",
+    "idle_mb": "memory with 10,000 idle connections, MB",
     "depth": "messages in the queue",
     "in_per_s": "in, messages per second",
     "out_per_s": "out, messages per second",

@@ -1,7 +1,7 @@
 """The parts of `make bench` that only stompring runs, limited in time. Other programs measure each part at length.
 
 `deep-queue` (benchmarks.deep_queue), `stuck-subscriber` (benchmarks.stuck_subscriber), `drain` and `held-memory`
-(benchmarks.gc_pauses has the phases), `start` (benchmarks.restart).
+(benchmarks.gc_pauses has the phases), `start` (benchmarks.restart), `idle` (benchmarks.idle_connections).
 """
 
 from __future__ import annotations
@@ -10,7 +10,16 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from benchmarks import deep_queue, disk, gc_pauses, load, management, restart, stuck_subscriber
+from benchmarks import (
+    deep_queue,
+    disk,
+    gc_pauses,
+    idle_connections,
+    load,
+    management,
+    restart,
+    stuck_subscriber,
+)
 from benchmarks.brokers import Stompring
 
 Numbers = dict[str, float]
@@ -31,6 +40,7 @@ class Limits:
     deep_out_seconds: float = 30.0
     stuck_seconds: float = 8.0
     start_messages: int = 1_000_000
+    idle_connections: int = 10_000
 
     def seconds(self) -> dict[str, float]:
         """Estimate the maximum duration of each part in seconds."""
@@ -38,6 +48,7 @@ class Limits:
             "deep-queue": START_SECONDS + self.deep_in_seconds + self.deep_out_seconds + 3,
             "stuck-subscriber": START_SECONDS + 12 + 3.5 * self.stuck_seconds,
             "drain": START_SECONDS + 2 * (HELD / 150_000 + PROBE_SECONDS + 3),
+            "idle": START_SECONDS + 2 * idle_connections.SETTLE_SECONDS + self.idle_connections / 2000,
             "start": START_SECONDS + self.start_messages / 100_000 + 7,
         }
 
@@ -103,6 +114,13 @@ def drain_beside_probe(broker: Stompring, limits: Limits) -> Numbers:
     }
 
 
+def memory_at_rest(broker: Stompring, limits: Limits) -> Numbers:
+    """Measure the resident memory after the start, and with many idle connections."""
+    idle_connections.allow_files(limits.idle_connections + 1000)
+    cost = idle_connections.measure(broker, limits.idle_connections, False)
+    return {"rest_mb": cost.before / 1e6, "idle_mb": cost.after / 1e6}
+
+
 def start_with_store(broker: Stompring, limits: Limits) -> Numbers:
     """Measure the seconds until a killed broker with durable messages is ready, with its files out of the cache."""
     restart.fill(broker, limits.start_messages)
@@ -132,5 +150,6 @@ PARTS = {
     "deep-queue": Part(deep_queue_rates, {"global-max-size": "64MB"}),
     "stuck-subscriber": Part(stuck_ratios, {"global-max-size": stuck_subscriber.MEMORY}),
     "drain": Part(drain_beside_probe, {}),
+    "idle": Part(memory_at_rest, {}),
     "start": Part(start_with_store, {}),
 }

@@ -42,7 +42,6 @@ class Artemis(Broker):
                 "create",
                 "--silent",
                 "--no-web",
-                "--no-autotune",
                 "--nio",
                 "--allow-anonymous",
                 "--user",
