@@ -131,6 +131,10 @@ class StoreError(Exception):
         return cls(fault.strerror or str(fault), fault.filename or path)
 
 
+class CertificateError(Exception):
+    """A certificate or key file cannot be used. It is here because `stompring.security.certificates` needs 20 MB."""
+
+
 class PipelineError(Exception):
     """Base of expected errors of the pipeline, in a module without the libraries of the extra ``spark``.
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import partial
 from itertools import count
 from types import GeneratorType
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
@@ -33,7 +33,6 @@ from stompring.policy.hooks import Policies
 from stompring.replication.role import Node
 from stompring.security.access import AccessControl
 from stompring.security.accounts import Roles, UserFiles, Users
-from stompring.security.certificates import Identity
 from stompring.session.connect import Credentials, Login
 from stompring.session.outbox import GlobalConnectionLimit, Outgoing
 from stompring.session.session import Session
@@ -42,6 +41,9 @@ from stompring.settings.broker_xml import Reload
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
 from stompring.store.durable import Durable
 from stompring.store.pages import Paging
+
+if TYPE_CHECKING:
+    from stompring.security.certificates import Identity
 
 log = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ import stompring
 from stompring.broker.clock import cancel
 from stompring.broker.limits import UNCOUNTED, UnfinishedFrames
 from stompring.errors import ConfigurationError, LimitReached, NotFound, Refused
-from stompring.security.certificates import peer_subject
+from stompring.security.accounts import peer_subject
 from stompring.session.connect import Login
 from stompring.session.outbox import ConnectionCounter
 from stompring.settings.machine import shipped_directory

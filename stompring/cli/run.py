@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from stompring.server.reactor import REACTORS, STOMPRING, use_reactor
+from stompring.server.reactor import REACTORS, STOMPRING, use_reactor, without_openssl
 from stompring.settings.machine import shipped_file
 
 from .options import command, option
@@ -67,8 +67,9 @@ def run(
       stompring run --config etc/broker.xml --wait
     """
     # imported here: Twisted makes commands slow to start
-    stock_because = use_reactor(reactor)
-    from stompring.server import service
+    with without_openssl():
+        stock_because = use_reactor(reactor)
+        from stompring.server import service
 
     notice: dict[str, str] = {}
     if config is not None or default_file() is not None:

@@ -28,7 +28,7 @@ import re
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +73,28 @@ def versions_of(files: Iterable[str]) -> Versions:
         except OSError:
             found[file] = None
     return found
+
+
+#: The suffix of certificate files in a directory, and of a key file beside its certificate.
+SUFFIX, KEY_SUFFIX = ".pem", ".key"
+
+
+def certificate_files(paths: Sequence[str], keys: Sequence[str]) -> Iterator[Path]:
+    """Return all files from which an acceptor may read certificates and keys, and the directories among ``paths``."""
+    for path in map(Path, paths):
+        if path.is_dir():
+            yield path
+        for file in sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]:
+            yield file
+            yield file.with_suffix(KEY_SUFFIX)
+    yield from map(Path, keys)
+
+
+def peer_subject(transport: object) -> str | None:
+    """Return the subject (RFC 4514) of the peer's verified certificate on a connection, None without one."""
+    shown = getattr(transport, "getPeerCertificate", None)
+    certificate = None if shown is None else shown()
+    return None if certificate is None else certificate.to_cryptography().subject.rfc4514_string()
 
 
 def read_lines(path: Path, what: str) -> list[str]:

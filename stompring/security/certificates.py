@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -36,21 +36,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from stompring.errors import ConfigurationError
+from stompring.errors import CertificateError, ConfigurationError
 
-from .accounts import WatchedFile, check_name, name_of
-
-#: The suffix of certificate files in a directory.
-SUFFIX = ".pem"
-#: The suffix of a key file beside its certificate.
-KEY_SUFFIX = ".key"
+from .accounts import KEY_SUFFIX, SUFFIX, WatchedFile, check_name, name_of
 
 _JCEKS = b"\xce\xce\xce\xce"
 _DER = b"\x30"
-
-
-class CertificateError(Exception):
-    """A certificate or key file cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -112,13 +103,6 @@ def subject_of(certificate: x509.Certificate) -> str:
     return certificate.subject.rfc4514_string()
 
 
-def peer_subject(transport: object) -> str | None:
-    """Return the subject of the peer's verified certificate on a connection, None without one."""
-    shown = getattr(transport, "getPeerCertificate", None)
-    certificate = None if shown is None else shown()
-    return None if certificate is None else subject_of(certificate.to_cryptography())
-
-
 def read_identities(paths: Sequence[str], keys: Sequence[str], password: str | None) -> list[Identity]:
     """Read the identities in all ``paths``, in order. A directory stands for its ``.pem`` files, sorted by name.
 
@@ -163,17 +147,6 @@ def read_certificates(path: str, password: str | None = None) -> list[x509.Certi
         return x509.load_pem_x509_certificates(data)
     except ValueError as error:
         raise CertificateError(f"{path}: {_not_pem(data) or f'not a valid certificate: {error}'}") from None
-
-
-def source_files(paths: Sequence[str], keys: Sequence[str]) -> Iterator[Path]:
-    """Return all files that `read_identities` may read, and the directories among ``paths``."""
-    for path in map(Path, paths):
-        if path.is_dir():
-            yield path
-        for file in sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]:
-            yield file
-            yield file.with_suffix(KEY_SUFFIX)
-    yield from map(Path, keys)
 
 
 def _files(path: Path, key: str | None) -> list[Path]:

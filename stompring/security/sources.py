@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stompring.errors import ConfigurationError
+from stompring.errors import CertificateError, ConfigurationError
 from stompring.settings.model import LdapLogin, TokenLogin
 
 from .access import LoginSource
-from .certificates import CertificateError
 
 
 def open_source(

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twisted.internet.defer import Deferred, DeferredLock, inlineCallbacks
 from twisted.internet.task import LoopingCall, deferLater
@@ -42,7 +42,6 @@ from stompring.security.accounts import (
     WatchedFile,
     check_users_file,
 )
-from stompring.security.certificates import CertificateUsers
 from stompring.security.sources import open_source
 from stompring.session.connect import Credentials, Login
 from stompring.session.destination import SHOWN, Authorizer, PermissionSource
@@ -54,6 +53,9 @@ from stompring.settings.model import (
     PermissionType,
 )
 from stompring.settings.network import source_network
+
+if TYPE_CHECKING:
+    from stompring.security.certificates import CertificateUsers
 
 log = logging.getLogger(__name__)
 
@@ -413,6 +415,12 @@ class LoginPermissions:
         return self._authority.permissions.allows(self.roles_of(user), permission, address, queue)
 
 
+def _certificate_users(path: Any) -> CertificateUsers:
+    from stompring.security.certificates import CertificateUsers  # its libraries take 20 MB
+
+    return CertificateUsers(path)
+
+
 #: Minimum seconds between two checks of the files for changes, even if security-invalidation-interval is shorter.
 FILE_CHECK_INTERVAL = 1.0
 
@@ -437,7 +445,7 @@ class Security:
         self.users = Users(configuration.users_file, hasher, optional=optional)
         self.roles = Roles(configuration.roles_file)
         certificates = configuration.certificate_users_file
-        self._certificates = None if certificates is None else CertificateUsers(certificates)
+        self._certificates = None if certificates is None else _certificate_users(certificates)
         files = (self.users, self.roles, self._certificates)
         self._files: list[WatchedFile[Any]] = [file for file in files if file is not None]
         self.authority = AccessControl(Permissions.of(configuration), self.roles)
@@ -489,7 +497,7 @@ class Security:
         Users(self.users.path, optional=True)
         Roles(self.roles.path)
         if self._certificates is not None:
-            CertificateUsers(self._certificates.path)
+            _certificate_users(self._certificates.path)
 
     def use(self, configuration: BrokerConfiguration, modules: list[_Module] | None = None) -> None:
         """Apply a new configuration. ``modules``: its login modules, if the caller has already read them."""

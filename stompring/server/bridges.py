@@ -8,36 +8,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from OpenSSL import SSL
-from OpenSSL.crypto import X509
-from service_identity import VerificationError
-from service_identity.pyopenssl import verify_hostname, verify_ip_address
-from twisted.internet.abstract import isIPAddress, isIPv6Address
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost, DNSLookupError
 from twisted.internet.error import TimeoutError as ConnectTimeout
 from twisted.internet.interfaces import (
     IHandshakeListener,
-    IOpenSSLClientConnectionCreator,
     IPushProducer,
     IStreamClientEndpoint,
 )
 from twisted.internet.protocol import Factory, Protocol
-from twisted.protocols.tls import TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from stompring.broker.bridge import BridgeWorker
 from stompring.broker.clock import cancel
-from stompring.errors import ProtocolError
-from stompring.security.certificates import CertificateError, read_certificates, read_identities
+from stompring.errors import CertificateError, ProtocolError
 from stompring.session.outbox import Outgoing, printable
 from stompring.settings.document import revealed
-from stompring.settings.model import Connector, ConnectorTls
+from stompring.settings.model import Connector
 from stompring.stomp.client import StompClient, frame
-
-from .tls import new_context, openssl_reasons, use_identity
 
 log = logging.getLogger(__name__)
 
@@ -228,22 +218,14 @@ class SecureBridgeProtocol(BridgeProtocol):
         tls = connection.connector.tls
         assert tls is not None
         name = tls.sni_host or connection.connector.host
-        if tls.verify_host and (fault := _wrong_name(self.transport.getHandle(), name)):
-            self._fail(fault)
+        from .tls import is_certified
+
+        if tls.verify_host and not is_certified(self.transport.getHandle(), name):
+            self._fail(
+                f"the certificate of the remote broker is not for {name}; set verifyHost=false to accept it"
+            )
         else:
             self.begin(connection)
-
-
-def _wrong_name(handle: SSL.Connection, name: str) -> str | None:
-    try:
-        (verify_ip_address if _is_address(name) else verify_hostname)(handle, name)
-    except VerificationError:
-        return f"the certificate of the remote broker is not for {name}; set verifyHost=false to accept it"
-    return None
-
-
-def _is_address(name: str) -> bool:
-    return isIPAddress(name) or isIPv6Address(name)
 
 
 @dataclass(eq=False, repr=False)
@@ -319,39 +301,9 @@ def client_endpoint(connector: Connector, reactor: Any) -> IStreamClientEndpoint
     )
     if connector.tls is None:
         return endpoint
-    creator = _Creator(connector.tls.sni_host or connector.host, client_context(connector.tls))
-    return wrapClientTLS(creator, endpoint)
+    from .tls import TlsEndpoint, client_context  # where there is no TLS, its libraries would take 20 MB
 
-
-@implementer(IOpenSSLClientConnectionCreator)
-@dataclass(eq=False)
-class _Creator:
-    name: str
-    context: SSL.Context
-
-    def clientConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        connection = SSL.Connection(self.context, None)
-        connection.set_connect_state()
-        if not _is_address(self.name):
-            connection.set_tlsext_host_name(self.name.encode("idna"))
-        return connection
-
-
-def client_context(tls: ConnectorTls) -> SSL.Context:
-    """Return the OpenSSL context of a connector. Raises `CertificateError`."""
-    context = new_context(SSL.TLS_CLIENT_METHOD, SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION, tls)
-    if tls.trust_store_path is None:
-        context.set_default_verify_paths()
-    else:
-        store = context.get_cert_store()
-        assert store is not None
-        for authority in read_certificates(tls.trust_store_path, tls.trust_store_password):
-            store.add_cert(X509.from_cryptography(authority))
-    context.set_verify(SSL.VERIFY_PEER)
-    if tls.key_store_path:
-        identity, *_ = read_identities(tls.key_store_path, tls.key_path, tls.key_store_password)
-        use_identity(context, identity)
-    return context
+    return TlsEndpoint(endpoint, connector.tls.sni_host or connector.host, client_context(connector.tls))
 
 
 def describe(reason: Failure) -> str:
@@ -359,8 +311,10 @@ def describe(reason: Failure) -> str:
     fault = reason.value
     if isinstance(fault, ConnectionDone):
         return "closed by the remote broker"
-    if isinstance(fault, SSL.Error):
-        return f"TLS: {openssl_reasons(fault)}"
+    if type(fault).__module__ == "OpenSSL.SSL":
+        from .tls import openssl_reasons
+
+        return f"TLS: {openssl_reasons(cast(Exception, fault))}"
     if isinstance(fault, ConnectTimeout | CancelledError):
         return "no connection in time"
     if isinstance(fault, DNSLookupError):

@@ -13,7 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint, TCP6ServerEndpoint
@@ -27,14 +27,17 @@ from twisted.internet.interfaces import (
 from twisted.internet.tcp import Port
 
 from stompring.broker.clock import cancel
-from stompring.errors import ConfigurationError
-from stompring.security.accounts import Versions, versions_of
-from stompring.security.certificates import CertificateError, Identity, source_files
+from stompring.errors import CertificateError, ConfigurationError
+from stompring.security.accounts import Versions, certificate_files, versions_of
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, ProxyProtocol, StompAcceptor
 from stompring.settings.network import is_loopback
 
 from .protocol import ProtocolDetectionFactory, ProxyFactory
-from .tls import TlsContext, TlsFactory, tls_context
+
+if TYPE_CHECKING:
+    from stompring.security.certificates import Identity
+
+    from .tls import TlsContext
 
 #: Maximum number of connections that wait to be accepted. After a network fault thousands of clients reconnect at the
 #: same time.
@@ -153,7 +156,7 @@ HTTP_PROXY_TIMEOUT = 10
 ANY_PROXY = "any client can claim any address by a PROXY header: list the proxies in proxyProtocolTrusted"
 
 Acceptor = StompAcceptor | HttpAcceptor
-Contexts = Mapping[str, TlsContext]
+Contexts = Mapping[str, "TlsContext"]
 
 
 def all_acceptors(configuration: BrokerConfiguration) -> tuple[Acceptor, ...]:
@@ -176,6 +179,8 @@ def read_tls_contexts(configuration: BrokerConfiguration) -> Contexts:
 
 def _read_tls_context(acceptor: Acceptor, file: str | None) -> TlsContext:
     assert acceptor.tls is not None
+    from .tls import tls_context  # where there is no TLS, its libraries would take 20 MB
+
     speaks_http = isinstance(acceptor, HttpAcceptor) or acceptor.websocket.only
     try:
         return tls_context(acceptor.tls, b"http/1.1" if speaks_http else None)
@@ -210,6 +215,8 @@ class ListenerStack:
         if acceptor.tls is None:
             wrapped = ProtocolDetectionFactory(factory, partial(self._log_connection, name))
         else:
+            from .tls import TlsFactory
+
             wrapped = TlsFactory(
                 factory,
                 lambda: self._contexts[name],
@@ -325,5 +332,5 @@ def _file_stamp(acceptor: Acceptor) -> Versions:
     """Return the versions of the certificate files of an acceptor: they differ if one of the files has changed."""
     assert acceptor.tls is not None
     tls = acceptor.tls
-    sources = map(str, source_files(tls.key_store_path, tls.key_path))
+    sources = map(str, certificate_files(tls.key_store_path, tls.key_path))
     return versions_of([*sources, *filter(None, [tls.trust_store_path])])

@@ -33,7 +33,7 @@ from zope.interface import directlyProvides, implementer, providedBy
 from stompring.broker.broker import Broker
 from stompring.broker.clock import cancel
 from stompring.errors import LimitReached
-from stompring.security.certificates import peer_subject
+from stompring.security.accounts import peer_subject
 from stompring.session.commands import StompSession
 from stompring.session.connect import Authenticator, RequestHandler, error_frame
 from stompring.session.destination import Destinations

@@ -9,12 +9,19 @@ from typing import Any
 from OpenSSL import SSL
 from OpenSSL.crypto import X509
 from OpenSSL.crypto import Error as CryptoError
+from service_identity import VerificationError
+from service_identity.pyopenssl import verify_hostname, verify_ip_address
+from twisted.internet.abstract import isIPAddress, isIPv6Address
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
+    IOpenSSLClientConnectionCreator,
     IOpenSSLServerConnectionCreator,
+    IProtocol,
     IProtocolFactory,
+    IStreamClientEndpoint,
 )
 from twisted.internet.protocol import Protocol
 from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
@@ -22,8 +29,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from stompring.broker.clock import cancel
+from stompring.errors import CertificateError
 from stompring.security.certificates import (
-    CertificateError,
     Identity,
     read_certificates,
     read_identities,
@@ -340,4 +347,57 @@ class TlsFactory(TLSMemoryBIOFactory):
         connection = SSL.Connection(self._context().default, None)
         connection.set_app_data(protocol)
         connection.set_accept_state()
+        return connection
+
+
+# ---- connections to other brokers
+
+
+def client_context(tls: ConnectorTls) -> SSL.Context:
+    """Return the OpenSSL context of a connector. Raises `CertificateError`."""
+    context = new_context(SSL.TLS_CLIENT_METHOD, SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION, tls)
+    if tls.trust_store_path is None:
+        context.set_default_verify_paths()
+    else:
+        store = context.get_cert_store()
+        assert store is not None
+        for authority in read_certificates(tls.trust_store_path, tls.trust_store_password):
+            store.add_cert(X509.from_cryptography(authority))
+    context.set_verify(SSL.VERIFY_PEER)
+    if tls.key_store_path:
+        identity, *_ = read_identities(tls.key_store_path, tls.key_path, tls.key_store_password)
+        use_identity(context, identity)
+    return context
+
+
+def is_certified(handle: SSL.Connection, name: str) -> bool:
+    """Return whether the certificate of the peer is for ``name``, a host name or an address."""
+    try:
+        (verify_ip_address if _is_address(name) else verify_hostname)(handle, name)
+    except VerificationError:
+        return False
+    return True
+
+
+def _is_address(name: str) -> bool:
+    return isIPAddress(name) or isIPv6Address(name)
+
+
+@implementer(IOpenSSLClientConnectionCreator, IStreamClientEndpoint)
+@dataclass(eq=False)
+class TlsEndpoint:
+    """TLS over another endpoint. ``name`` is sent to the server as SNI, if it is not an address."""
+
+    endpoint: IStreamClientEndpoint
+    name: str
+    context: SSL.Context
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        return self.endpoint.connect(TLSMemoryBIOFactory(self, True, protocolFactory))
+
+    def clientConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
+        connection = SSL.Connection(self.context, None)
+        connection.set_connect_state()
+        if not _is_address(self.name):
+            connection.set_tlsext_host_name(self.name.encode("idna"))
         return connection

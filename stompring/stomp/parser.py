@@ -516,8 +516,8 @@ class Parser:
     a line without its line feed; before `negotiated` at most `FIRST_FRAME` bytes of headers, and of body. ``use``: how
     the caller uses the headers of SENDs, which lets the parser read SENDs with different headers faster.
 
-    ``held`` is the number of bytes that are not parsed yet. ``error`` is set once, when the peer breaks a rule: `feed` still
-    returns the frames before the fault, and discards all further input.
+    ``held`` is the number of bytes that are not parsed yet. ``error`` is set once, when the peer breaks a rule: `feed`
+    still returns the frames before the fault, and discards all further input.
     """
 
     __slots__ = (

@@ -2,14 +2,9 @@
 
 import pytest
 
-from stompring.security.certificates import (
-    CertificateError,
-    peer_subject,
-    read_certificates,
-    read_identities,
-    source_files,
-    subject_of,
-)
+from stompring.errors import CertificateError
+from stompring.security.accounts import certificate_files, peer_subject
+from stompring.security.certificates import read_certificates, read_identities, subject_of
 
 from ..certificates import Authority
 
@@ -137,7 +132,7 @@ def test_the_end_is_that_of_the_whole_chain(authority, tmp_path):
 def test_files_to_look_at(authority, tmp_path):
     (tmp_path / "certs").mkdir()
     (tmp_path / "certs" / "a.pem").touch()
-    looked = set(source_files([str(tmp_path / "b.pem"), str(tmp_path / "certs")], [str(tmp_path / "k")]))
+    looked = set(certificate_files([str(tmp_path / "b.pem"), str(tmp_path / "certs")], [str(tmp_path / "k")]))
     assert looked == {
         tmp_path / name for name in ("b.pem", "b.key", "certs", "certs/a.pem", "certs/a.key", "k")
     }
