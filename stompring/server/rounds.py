@@ -87,8 +87,9 @@ LONG_READ = 1024 * 1024
 SCATTER, MAX_PARTS = 128 * 1024, 512
 
 #: Seconds for which a poll is repeated, if the poll before it has waited for less: the kernel takes as long to wake a
-#: thread. 5,000 events per second are further apart, so that they do not keep the processor busy.
-SPIN = 100e-6
+#: thread. After a poll that was repeated in vain, the next `REST` polls are not repeated: so 5,000 events per second,
+#: which are further apart, do not keep the processor busy.
+SPIN, REST = 100e-6, 32
 
 #: Writing state of a connection: not waiting, waiting for the end of the round, waiting for EPOLLOUT.
 IDLE, ROUND, SOCKET = 0, 1, 2
@@ -108,6 +109,7 @@ class RoundsReactor(EPollReactor):
         self.poll: Poll = self._poller.poll
         self._may_spin = len(os.sched_getaffinity(0)) > 1  # on one processor it would only delay the client
         self._spins = False
+        self._rest = 0  # number of further polls that are not repeated
 
     def dispose(self) -> None:
         """Close the descriptors of a reactor that has not run."""
@@ -160,7 +162,10 @@ class RoundsReactor(EPollReactor):
         """Wait for events, for at most ``timeout`` seconds, -1: without limit."""
         begun = perf_counter()
         events = self.poll(timeout, MAX_EVENTS)
-        self._spins = self._may_spin and perf_counter() - begun < SPIN and bool(events)
+        if self._rest:
+            self._rest -= 1
+        else:
+            self._spins = self._may_spin and perf_counter() - begun < SPIN and bool(events)
         return events
 
     def _spin(self, timeout: float) -> list[tuple[int, int]]:
@@ -175,6 +180,7 @@ class RoundsReactor(EPollReactor):
             if events:
                 return events
         self._spins = False
+        self._rest = REST
         return self.poll(-1 if timeout < 0 else max(0.0, timeout - SPIN), MAX_EVENTS)
 
     def runUntilCurrent(self) -> None:

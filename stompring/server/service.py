@@ -53,7 +53,7 @@ from stompring.store.pages import Paging
 from .authentication import Security
 from .bridges import STOP_TIMEOUT, BridgeConnection
 from .disk import DiskMonitor, Drain
-from .gc_tuning import GcTuning
+from .gc_tuning import GcTuning, tune_malloc
 from .listeners import Acceptor, ListenerStack, all_acceptors, close_when_out_of_files, listen
 from .logs import begin_logging
 from .persistence import Persistence, answer_health
@@ -457,6 +457,7 @@ def run(
     ``stock_because``: reason why the broker's own reactor is not available. ``wait``: wait as a standby while another
     process has the data directory.
     """
+    tune_malloc()
     use_monotonic_clock(reactor)
     configuration = read_broker_xml(config_path)
     begin_logging(log_level, log_format)
