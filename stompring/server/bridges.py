@@ -301,7 +301,7 @@ def client_endpoint(connector: Connector, reactor: Any) -> IStreamClientEndpoint
     )
     if connector.tls is None:
         return endpoint
-    from .tls import TlsEndpoint, client_context  # where there is no TLS, its libraries would take 20 MB
+    from .tls import TlsEndpoint, client_context  # imported here: its libraries take 20 MB
 
     return TlsEndpoint(endpoint, connector.tls.sni_host or connector.host, client_context(connector.tls))
 

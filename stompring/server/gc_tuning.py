@@ -63,7 +63,7 @@ BLOCKS_PER_OBJECT = ((10, 600), (2, 30), (1, 3), (2.5, 16))
 SUSPICIOUS_CHECKS = 10
 
 #: Parameters of mallopt(3) and their values in bytes: M_TRIM_THRESHOLD (free memory that stays at the end of the heap),
-#: M_TOP_PAD (memory that is requested in addition) and M_MMAP_THRESHOLD (size from which on memory is mapped).
+#: M_TOP_PAD (memory that is requested in addition) and M_MMAP_THRESHOLD (minimum size of memory that is mapped).
 MALLOC = ((-1, 64 << 20), (-2, 16 << 20), (-3, 32 << 20))
 
 

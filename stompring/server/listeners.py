@@ -179,7 +179,7 @@ def read_tls_contexts(configuration: BrokerConfiguration) -> Contexts:
 
 def _read_tls_context(acceptor: Acceptor, file: str | None) -> TlsContext:
     assert acceptor.tls is not None
-    from .tls import tls_context  # where there is no TLS, its libraries would take 20 MB
+    from .tls import tls_context  # imported here: its libraries take 20 MB
 
     speaks_http = isinstance(acceptor, HttpAcceptor) or acceptor.websocket.only
     try:

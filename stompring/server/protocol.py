@@ -112,7 +112,7 @@ def max_connections(configured: int | None, memory: int) -> int:
     return configured
 
 
-#: Bytes of an unfinished frame from which on the rest of it is read in larger steps.
+#: Minimum bytes of an unfinished frame whose rest is read in larger steps.
 LONG_FRAME = 16 * 1024
 
 UNITS = ("bytes", "KB", "MB", "GB", "TB")

@@ -83,12 +83,12 @@ ROUND_READ, MIN_READ = 128 * 1024, 16 * 1024
 #: delay other clients.
 LONG_READ = 1024 * 1024
 
-#: Bytes of the parts of a write from which on they are not joined, and the maximum number of such parts of one write.
+#: Minimum bytes of a write whose parts are not joined, and the maximum number of its parts.
 SCATTER, MAX_PARTS = 128 * 1024, 512
 
 #: Seconds for which a poll is repeated, if the poll before it has waited for less: the kernel takes as long to wake a
-#: thread. After a poll that was repeated in vain, the next `REST` polls are not repeated: so 5,000 events per second,
-#: which are further apart, do not keep the processor busy.
+#: thread. If that finds no event, the next `REST` polls are not repeated: so 5,000 events per second, which are further
+#: apart, do not keep the processor busy.
 SPIN, REST = 100e-6, 32
 
 #: Writing state of a connection: not waiting, waiting for the end of the round, waiting for EPOLLOUT.

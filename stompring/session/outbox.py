@@ -477,7 +477,7 @@ class Blocked(Exception):
 ROOM: Final = 256 * 1024
 
 
-#: Bytes in an outbox from which on long parts are written without a copy, and bytes of a long part.
+#: Minimum bytes in an outbox whose long parts are written without a copy, and minimum bytes of a long part.
 SCATTER: Final = 64 * 1024
 LONG_PART: Final = 32 * 1024
 

@@ -463,7 +463,7 @@ def _receipt_in(block: bytes) -> bytes | None:
 
 
 _A = ord("A")
-#: Bytes from which on a part of a body is kept as it is.
+#: Minimum bytes of a part of a body that is not copied into the buffer.
 LONG_PART: Final = 16 * 1024
 
 _CHUNK: Final = 4096  # bytes examined in one step, so that a megabyte of heart-beats is not copied repeatedly

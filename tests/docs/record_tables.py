@@ -9,7 +9,7 @@ from .generated import table
 from .source import PACKAGE
 
 #: A layout with its comment: lines ``NAMES: MEANING``. A field that follows the layout has its type after its name.
-LAYOUT = re.compile(r'((?:^#: .*\n)+)^(\w+) = Struct\("<(\w+)"\)', re.MULTILINE)
+LAYOUT = re.compile(r'((?:^#: .*\n)+)^(\w+): Final = Struct\("<(\w+)"\)', re.MULTILINE)
 LAYOUTS = {
     found[2]: (found[1].replace("\n#:    ", " ").replace("#: ", "").splitlines(), found[3])
     for module in ("record", "segment", "page_file")
