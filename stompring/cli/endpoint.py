@@ -6,7 +6,6 @@ import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -22,6 +21,7 @@ from stompring.pipeline.stomp.connection import (
     Endpoint,
     parse_address,
 )
+from stompring.settings.model import frozen
 
 from .context import PASSWORD_VARIABLE, Context, password_for, selected
 from .options import option, provided
@@ -56,7 +56,7 @@ class WaitInterrupted(Exception):
     """SIGINT arrived while the command waited."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StompEndpoint(Endpoint):
     """Address and login of a broker, from the options of a command. Error texts show the user, not the password."""
 

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import click
+
+from stompring.settings.model import frozen
 
 from . import output
 from .options import JSON_OBJECT, bad_value, command, option, provided
@@ -184,7 +186,7 @@ def lake_at(location: str) -> Lake:
 SHORT_COMMAND_BYTES = 64 << 20
 
 
-@dataclass(frozen=True)
+@frozen
 class Spark:
     """The options of a command that runs Spark."""
 
@@ -298,7 +300,7 @@ def broker_of(lake: Lake, name: str | None) -> str | None:
         return lake.broker(name)
 
 
-@dataclass(frozen=True)
+@frozen
 class AsAt:
     """The version of a lake that a command reads."""
 
@@ -722,7 +724,7 @@ def restore(
     output.report(as_json, {"versions": versions}, *lines)
 
 
-@dataclass(frozen=True)
+@frozen
 class ViewColumns:
     """The options that define the columns of a view."""
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from stompring.settings.model import CHANGEABLE, CREATE_ONLY, Option, QueueConfiguration, options_of
+from stompring.settings.model import CHANGEABLE, CREATE_ONLY, Option, QueueConfiguration, frozen, options_of
 from stompring.settings.value_types import VALUE_TYPES
 
 from .options import ROUTING_TYPES, argument, command, option, provided
@@ -402,7 +401,7 @@ def reset_groups(
 # ---- moving messages
 
 
-@dataclass(frozen=True)
+@frozen
 class Selection:
     """The messages of a queue that a command selects, and whether the command waits for the end of the work."""
 

@@ -43,6 +43,7 @@ from threading import RLock
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from stompring import __version__
+from stompring.settings.model import frozen
 
 #: A digest is a 64-bit hash in the high bits and a 32-bit count in the low bits.
 _COUNT_BITS = 32
@@ -74,7 +75,7 @@ def weights(serials: Iterable[int]) -> int:
     return sum(map(weight, serials)) & _DIGEST
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Summary:
     """The contents of a log at a sequence.
 
@@ -153,7 +154,7 @@ class Contents:
         return (self.digests.get(path, 0) - self.rewrites.get(path, 0)) & _DIGEST
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Beat:
     """A broker, as the data of its entry BEAT, CLAIM or RELEASE describes it.
 
@@ -309,7 +310,7 @@ class LogEntry(NamedTuple):
     change: FileChange
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogStatus:
     """The state of a log.
 

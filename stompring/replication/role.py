@@ -13,12 +13,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from math import inf
 from random import Random
 from threading import Event, Lock, Thread
 from typing import NamedTuple, Protocol
+
+from stompring.settings.model import frozen
 
 from .copy import LocalCopy
 from .log import (
@@ -149,7 +151,7 @@ class Role(StrEnum):
 ACTIVE_ROLES = (Role.ACTIVE, Role.SUSPENDED)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Timing:
     """``takeover_timeout``: seconds without an entry after which a standby takes over. Raises `ValueError` for less
     than 2.
@@ -181,7 +183,7 @@ class Takeover(NamedTuple):
     seconds: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeStatus:
     """A broker in a replicated log, for metrics, CLI and HTTP.
 

@@ -27,7 +27,6 @@ import re
 import secrets
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
@@ -47,6 +46,7 @@ from stompring.settings.model import (
     PermissionType,
     SecuritySettingEntry,
     WildcardSyntax,
+    frozen,
 )
 from stompring.settings.network import source_network
 
@@ -62,7 +62,7 @@ CREATE_QUEUE = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """The result of a permission check, with the entries that decide: none, one, or those of a wildcard address."""
 

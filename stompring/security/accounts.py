@@ -30,7 +30,6 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -39,7 +38,7 @@ from argon2 import extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
 from stompring.errors import ConfigurationError, NotFound, Refused
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, frozen
 
 log = logging.getLogger(__name__)
 
@@ -718,7 +717,7 @@ class InvalidUser(Refused):
         self.field = field
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UserFiles:
     """The users file and the roles file.
 

@@ -51,6 +51,7 @@ from stompring.settings.model import (
     LoginFlag,
     LoginModule,
     PermissionType,
+    frozen,
 )
 from stompring.settings.network import source_network
 
@@ -70,7 +71,7 @@ CONCURRENT_CHECKS = min(4, max(1, (os.cpu_count() or 1) // 2))
 MAX_QUEUED_CHECKS = 100
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Check:
     """A queued check of a login. ``generation``: generation of the users file when the login arrived."""
 

@@ -31,7 +31,7 @@ from zope.interface import implementer
 
 from stompring.broker.broker import Broker
 from stompring.broker.clock import cancel
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, frozen
 from stompring.store.files import Disk
 
 from .protocol import Connections
@@ -181,7 +181,7 @@ class DiskThreads:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DiskUsage:
     """The usage of one disk. ``total``: size in bytes. ``free``: free bytes that this process may use."""
 

@@ -40,7 +40,7 @@ from stompring.session.destination import Destinations
 from stompring.session.outbox import ConnectionLimit, GlobalConnectionLimit, Outgoing, Reading
 from stompring.session.session import Session
 from stompring.settings.machine import default_global_max_size, machine_memory
-from stompring.settings.model import BrokerConfiguration, ProxyProtocol, StompAcceptor
+from stompring.settings.model import BrokerConfiguration, ProxyProtocol, StompAcceptor, frozen
 from stompring.stomp.websocket_frames import http_error_response
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ _LOCAL, _PROXY = 0x20, 0x21
 _UNSPECIFIED, _TCP4, _TCP6, _UNIX = 0x00, 0x11, 0x21, 0x31
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProxyHeader:
     """A PROXY header. ``source``: address of the client, None if the proxy gives none (LOCAL, UNKNOWN, UNIX)."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from OpenSSL import SSL
@@ -37,7 +36,7 @@ from stompring.security.certificates import (
     subject_of,
 )
 from stompring.session.outbox import printable
-from stompring.settings.model import TLS_VERSIONS, ConnectorTls, Tls
+from stompring.settings.model import TLS_VERSIONS, ConnectorTls, Tls, frozen
 
 from .protocol import HANDSHAKE_RECORD, PROXY_HEADER_START
 
@@ -72,7 +71,7 @@ _VERIFICATION = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class TlsContext:
     """The certificates of an acceptor, and the OpenSSL context for handshakes.
 

@@ -17,13 +17,12 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from xml.parsers import expat  # nosec B407 - a document type is refused, so no entity can be declared
 
 from stompring.broker.directory import WildcardAddresses
 from stompring.broker.message import Traits
-from stompring.settings.model import RoutingType, WildcardSyntax
+from stompring.settings.model import RoutingType, WildcardSyntax, frozen
 from stompring.stomp.frames import header_line
 
 from .export import (
@@ -293,7 +292,7 @@ class ArtemisExportReader(ImportedFile):
         self._add(queue)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Attributes:
     """The attributes of one element. Control characters in their values are restored."""
 

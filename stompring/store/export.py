@@ -14,7 +14,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, fields
 from enum import StrEnum
 from io import BufferedReader
 from pathlib import Path
@@ -26,7 +26,7 @@ from stompring.broker.clock import Recurrence
 from stompring.broker.message import TAIL_END, Message, Traits
 from stompring.broker.reference import QueueAttributes
 from stompring.errors import Refused
-from stompring.settings.model import QueueConfiguration, RoutingType, camel_case, options_of
+from stompring.settings.model import QueueConfiguration, RoutingType, camel_case, frozen, options_of
 from stompring.settings.value_types import VALUE_TYPES
 from stompring.stomp.frames import header_line, unescape
 
@@ -133,7 +133,7 @@ class FieldReader:
         raise InvalidExport(f'{self._what}: {name} is neither a string nor {{"base64": …}}')
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueueEntry:
     """The state of a message in one queue."""
 
@@ -144,7 +144,7 @@ class QueueEntry:
     recurrence: Recurrence | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PortableMessage:
     """A message with all the queues that hold it."""
 
@@ -280,7 +280,7 @@ ATTRIBUTE_TYPES = {row.name: VALUE_TYPES[row.type] for row in options_of(QueueCo
 FLAG = VALUE_TYPES["boolean"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PortableQueue:
     """A queue with all its attributes, by their names in `QueueAttributes`."""
 
@@ -352,7 +352,7 @@ def _attributes(take: FieldReader) -> dict[str, Any]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PortableAddress:
     """An address, without its queues."""
 
@@ -383,7 +383,7 @@ class PortableAddress:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeclaredQueue:
     """A queue in an Artemis export. The export has only these attributes; the others come from the configuration."""
 
