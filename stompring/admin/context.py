@@ -138,7 +138,7 @@ class TaskState(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(slots=True)
+@dataclass
 class ManagementTask:
     """Work on many messages that a request has started. It continues if the client disconnects, and can be cancelled.
 

@@ -69,7 +69,7 @@ def find_resource(text: str) -> tuple[str, str]:
     return kind, name
 
 
-@dataclass(slots=True)
+@dataclass
 class Target:
     """The resource of an operation. Raises `NotFound` if it does not exist."""
 

@@ -227,7 +227,7 @@ NEW = {
 MAX_EXAMINED = 10_000
 
 
-@dataclass(slots=True)
+@dataclass
 class DeadLetterGroup:
     """The messages of ``queue`` that came from the same original queue for the same reason."""
 

@@ -42,7 +42,7 @@ def as_text(value: Any) -> str:
     return ",".join(value) if isinstance(value, tuple | list) else str(value)
 
 
-@dataclass(slots=True)
+@dataclass
 class Parameter:
     """One parameter of a policy. Its declaration gives ``help``, default and bounds; ``key``, ``kind`` and ``reader``
     are set when the class of the policy is created.

@@ -51,7 +51,7 @@ class Unreadable(Exception):
     """A source cannot be read or parsed; the text names the file and the reason."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Entry:
     """One policy. ``path`` is None if its source is missing; ``fault`` is the reason why it cannot be used.
 
@@ -444,7 +444,7 @@ class SelectedPlugin:
         return policy
 
 
-@dataclass(slots=True)
+@dataclass
 class Plugins:
     """The policies that one broker.xml names, loaded and with their parameters."""
 

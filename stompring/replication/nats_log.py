@@ -473,7 +473,7 @@ class _Pending(NamedTuple):
     payload: bytes
 
 
-@dataclass(slots=True)
+@dataclass
 class _Reader:
     """A consumer of the stream for `NatsLog.read`, and the messages that it delivered."""
 

@@ -43,7 +43,7 @@ class Kind(Enum):
     NULL = auto()
 
 
-@dataclass(slots=True)
+@dataclass
 class Node:
     """A node. ``column``: where it begins. ``depth``: number of levels, 1 for a leaf. ``size``: number of nodes."""
 
@@ -56,40 +56,40 @@ class Node:
         return _KINDS.get(type(self), Kind.BOOLEAN)
 
 
-@dataclass(slots=True)
+@dataclass
 class Text(Node):
     """A string constant, quotes removed."""
 
     value: str
 
 
-@dataclass(slots=True)
+@dataclass
 class Number(Node):
     """A numeric constant, its sign included."""
 
     value: int | float
 
 
-@dataclass(slots=True)
+@dataclass
 class Boolean(Node):
     """``TRUE`` or ``FALSE``."""
 
     value: bool
 
 
-@dataclass(slots=True)
+@dataclass
 class Null(Node):
     """``NULL`` in the place of a value."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Property(Node):
     """A header or system identifier, read from the message."""
 
     name: str
 
 
-@dataclass(slots=True)
+@dataclass
 class Unary(Node):
     """A node with one operand."""
 
@@ -104,7 +104,7 @@ class Positive(Unary):
     """Unary plus, which reads its operand as a number."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Arithmetic(Node):
     """``+ - * / %``; plus also joins strings."""
 
@@ -120,7 +120,7 @@ class Arithmetic(Node):
         return Kind.TEXT if Kind.TEXT in kinds else Kind.ANY
 
 
-@dataclass(slots=True)
+@dataclass
 class Chain(Node):
     """Conditions with one operator between them: a long chain is wide, not deep."""
 
@@ -139,7 +139,7 @@ class Not(Unary):
     """``NOT``, also that of ``NOT LIKE``, ``NOT IN``, ``NOT BETWEEN`` and ``IS NOT NULL``."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Compare(Node):
     """``= <> < <= > >=``."""
 
@@ -152,7 +152,7 @@ class IsNull(Unary):
     """True if the operand is missing or unknown, else false."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Like(Node):
     """LIKE: a pattern with ``%`` and ``_``. After the character ``escape``, these two stand for themselves."""
 
@@ -161,7 +161,7 @@ class Like(Node):
     escape: str | None
 
 
-@dataclass(slots=True)
+@dataclass
 class In(Node):
     """Membership of a list of string constants."""
 
@@ -169,7 +169,7 @@ class In(Node):
     values: frozenset[str]
 
 
-@dataclass(slots=True)
+@dataclass
 class XPath(Node):
     """An XPath 1.0 expression on the body; ``evaluate`` takes the parsed body."""
 

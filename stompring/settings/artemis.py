@@ -590,7 +590,7 @@ class Logins(NamedTuple):
     ignored: tuple[IgnoredSetting, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass
 class _Module:
     """One login module: its class, its control flag, and its options."""
 

@@ -1230,7 +1230,7 @@ class Change(NamedTuple):
     restart: bool = False  # whether the change is in effect after a restart only
 
 
-@dataclass(slots=True)
+@dataclass
 class Reload:
     """The outcome of a reload of broker.xml, or of its preview: texts for people, with the names in the file."""
 

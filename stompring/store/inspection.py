@@ -80,7 +80,7 @@ class DataFile:
             raise StoreError(fault.strerror or str(fault), self.path, start) from None
 
 
-@dataclass(slots=True)
+@dataclass
 class PageFolder:
     """The pages of one address."""
 
@@ -499,7 +499,7 @@ class PageContents:
         self._findings(self.file.path, at, text)
 
 
-@dataclass(slots=True)
+@dataclass
 class FolderContents:
     """The pages of one address. ``names``: names of addresses and queues, by kind and number."""
 

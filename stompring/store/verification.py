@@ -27,7 +27,7 @@ from .segment import (
 )
 
 
-@dataclass(slots=True)
+@dataclass
 class QueueCounts:
     """Number and bytes of one queue's durable messages. Other messages do not outlive the broker."""
 
@@ -44,7 +44,7 @@ class QueueCounts:
         return {**counts.pop("queue").fields(), **counts}
 
 
-@dataclass(slots=True)
+@dataclass
 class SegmentCounts:
     """The counts of one segment of the journal."""
 
@@ -56,7 +56,7 @@ class SegmentCounts:
     live_bytes: int = 0
 
 
-@dataclass(slots=True)
+@dataclass
 class PagesSummary:
     """The pages of one address."""
 
@@ -70,7 +70,7 @@ class PagesSummary:
     volatile_messages: int = 0
 
 
-@dataclass(slots=True)
+@dataclass
 class IdsSummary:
     """The duplicate ids of one address."""
 
@@ -78,7 +78,7 @@ class IdsSummary:
     count: int
 
 
-@dataclass(slots=True)
+@dataclass
 class Summary:
     """The summary of a data directory."""
 
