@@ -320,7 +320,8 @@ Function = Callable[..., Any]
 class Operation(NamedTuple):
     """One signature of an operation.
 
-    ``parameters`` has one letter per parameter: n text, s text or null, i number, b boolean, o object or null.
+    ``parameters`` has one letter per parameter: n text, s text or null, i whole number, f number, b boolean, o object
+    or null.
     ``secret`` are the positions of parameters that no log shows.
     """
 
@@ -346,6 +347,7 @@ LETTERS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "n": ("text", (str,)),
     "s": ("text or null", (str, NoneType)),
     "i": ("number", (int,)),
+    "f": ("number", (int, float)),
     "b": ("boolean", (bool,)),
     "o": ("object", (dict, NoneType)),
 }
@@ -441,12 +443,19 @@ def _filter(name: str) -> Members:
 #: of its value.
 PARAMETERS: Mapping[str, tuple[str, Members]] = {
     **{name: ("n", _member(name)) for name in ("name", "address", "password", "connectionID", "queue")},
-    **{name: ("s", _member(name)) for name in ("routingType", "user")},
-    **{name: ("i", _member(name)) for name in ("maxConsumers", "priority", "page", "size")},
+    **{name: ("s", _member(name)) for name in ("routingType", "user", "forwardingAddress")},
+    **{
+        name: ("i", _member(name))
+        for name in "maxConsumers priority page size retryInterval initialConnectAttempts reconnectAttempts "
+        "confirmationWindowSize producerWindowSize checkPeriod".split()
+    },
     **{
         name: ("b", _member(name))
-        for name in ("durable", "purgeOnNoConsumers", "exclusive", "force", "createAddress")
+        for name in "durable purgeOnNoConsumers exclusive force createAddress useDuplicateDetection".split()
     },
+    "retryIntervalMultiplier": ("f", _member("retryIntervalMultiplier")),
+    "connectors": ("s", lambda text: {"staticConnectors": _words(text)}),
+    "useDiscoveryGroup": ("b", _filter("useDiscoveryGroup")),  # true is rejected as an unknown field
     "newPassword": ("s", _member("password")),
     "routingName": ("s", _filter("routingName")),
     "targets": ("n", lambda text: {"forwardingAddresses": _words(text)}),
@@ -466,9 +475,9 @@ PARAMETERS: Mapping[str, tuple[str, Members]] = {
     "limit": ("i", lambda limit: {"limit": limit or -1}),
     "positiveLimit": ("i", lambda limit: {"limit": limit if limit > 0 else -1}),
     # parameters of Artemis without effect: messages per transaction, whether duplicates are rejected, whether the pause
-    # survives a restart, whether the password is stored as it is
+    # survives a restart, whether the password is stored as it is, whether the connectors are those of a cluster
     "flush": ("i", lambda number: {}),
-    **{name: ("b", lambda value: {}) for name in ("reject", "persist", "plaintext")},
+    **{name: ("b", lambda value: {}) for name in ("reject", "persist", "plaintext", "ha")},
 }
 
 
@@ -494,7 +503,7 @@ def forward(
             given: JsonObject = dict(fixed)
             for (_, members), value in zip(parameters, values, strict=True):
                 given |= members(value)
-            if "queue" in given:  # the queue must exist: a move creates none
+            if "queue" in given and route != "createBridge":  # the queue must exist: a move creates none
                 given["address"] = target.directory.queue(given["queue"]).address.name
             if not given.pop("createAddress", True):
                 target.directory.address(given["address"])  # raises `NotFound`
@@ -641,6 +650,25 @@ on_broker(
     "name targets newFilter class headersAsJSON routingType",
 )
 on_broker("destroyDivert", "deleteDivert", _void, "name")
+_retry = (
+    "retryInterval retryIntervalMultiplier initialConnectAttempts reconnectAttempts useDuplicateDetection"
+)
+_remote = "checkPeriod connectors useDiscoveryGroup ha user newPassword"
+on_broker(
+    "createBridge",
+    "createBridge",
+    _void,
+    *(
+        f"name queue forwardingAddress filter class {headers} {_retry} confirmationWindowSize {window} {_remote}"
+        for headers, window in (
+            ("", "producerWindowSize"),
+            ("headers", "producerWindowSize"),
+            ("headersAsJSON", "producerWindowSize"),
+            ("", ""),
+        )
+    ),
+    secret=(16, 17, 18),  # the password is the last one
+)
 on_broker("destroyBridge", "deleteBridge", _void, "name")
 on_broker("removeAddressSettings", "deleteAddressSetting", _void, "name")
 on_broker("removeSecuritySettings", "deleteSecuritySetting", _void, "name")
@@ -884,19 +912,48 @@ def _element(text: str | None, kind: str) -> JsonObject:
     return body
 
 
-def _create(kind: str, target: Target, text: str | None) -> Steps:
-    yield from target.call(f"create{kind.capitalize()}", **_element(text, kind))
+def _by_json(route: str, kind: str, target: Target, text: str | None) -> Steps:
+    yield from target.call(route, **_element(text, kind))
     return NOTHING
 
 
-operation("broker", "createDivert", "n")(partial(_create, "divert"))
-operation("broker", "createBridge", "n", secret=(0,))(partial(_create, "bridge"))
+operation("broker", "createDivert", "n")(partial(_by_json, "createDivert", "divert"))
+operation("broker", "updateDivert", "n")(partial(_by_json, "changeDivert", "divert"))
+operation("broker", "createBridge", "n", secret=(0,))(partial(_by_json, "createBridge", "bridge"))
 
 
-@operation("broker", "addAddressSettings", "nn")
-def add_address_settings(target: Target, match: str, text: str) -> Steps:
-    """Replace an address-setting by the values of a JSON object."""
-    given = _object(text, "address-settings")
+#: Parameters of addAddressSettings after the match, each with its letter. Names with dashes are those of broker.xml:
+#: settings without effect here, or refused.
+ADDRESS_SETTINGS = dict(
+    each.split(":")
+    for each in (
+        "deadLetterAddress:s expiryAddress:s expiryDelay:i defaultLastValueQueue:b maxDeliveryAttempts:i "
+        "maxSizeBytes:i pageSizeBytes:i pageMaxCacheSize:i redeliveryDelay:i redeliveryDelayMultiplier:f "
+        "maxRedeliveryDelay:i redistribution-delay:i sendToDlaOnNoRoute:b addressFullMessagePolicy:s "
+        "slowConsumerThreshold:i slowConsumerCheckPeriod:i slowConsumerPolicy:s auto-create-jms-queues:b "
+        "auto-delete-jms-queues:b auto-create-jms-topics:b auto-delete-jms-topics:b autoCreateQueues:b "
+        "autoDeleteQueues:b autoCreateAddresses:b autoDeleteAddresses:b configDeleteQueues:s "
+        "configDeleteAddresses:s max-size-bytes-reject-threshold:i defaultLastValueKey:s "
+        "defaultNonDestructive:b defaultExclusiveQueue:b defaultGroupRebalance:b defaultGroupBuckets:i "
+        "defaultGroupFirstKey:s defaultMaxConsumers:i defaultPurgeOnNoConsumers:b "
+        "defaultConsumersBeforeDispatch:i defaultDelayBeforeDispatch:i defaultQueueRoutingType:s "
+        "defaultAddressRoutingType:s default-consumer-window-size:i defaultRingSize:i "
+        "autoDeleteCreatedQueues:b autoDeleteQueuesDelay:i autoDeleteQueuesMessageCount:i "
+        "autoDeleteAddressesDelay:i redeliveryCollisionAvoidanceFactor:f retroactiveMessageCount:i "
+        "autoCreateDeadLetterResources:b deadLetterQueuePrefix:s deadLetterQueueSuffix:s "
+        "autoCreateExpiryResources:b expiryQueuePrefix:s expiryQueueSuffix:s minExpiryDelay:i "
+        "maxExpiryDelay:i enableMetrics:b"
+    ).split()
+)
+_LETTERS = "n" + "".join(ADDRESS_SETTINGS.values())
+
+
+@operation("broker", "addAddressSettings", "nn", *(_LETTERS[:length] for length in (22, 26, 49, 55, 58)))
+def add_address_settings(target: Target, match: str, *values: Any) -> Steps:
+    """Replace an address-setting by the values of a JSON object, or by all values in Artemis's order."""
+    given = dict(zip(ADDRESS_SETTINGS, values, strict=False))
+    if len(values) == 1:
+        given = _object(values[0], "address-settings")
     if "addressFullMessagePolicy" in given:
         given["addressFullPolicy"] = given.pop("addressFullMessagePolicy")
     former = dict.fromkeys(target.context.run_time.present("address-setting", match) or ())
@@ -904,14 +961,14 @@ def add_address_settings(target: Target, match: str, text: str) -> Steps:
     return NOTHING
 
 
-#: Permissions in the order of Artemis's parameters; signatures end after the seventh, the eighth or the tenth.
+#: Permissions in the order of Artemis's parameters; signatures have the first 7, 8, 10 or all of them.
 GRANTS = (
     "send consume createDurableQueue deleteDurableQueue createNonDurableQueue deleteNonDurableQueue manage browse "
-    "createAddress deleteAddress"
+    "createAddress deleteAddress view edit"
 ).split()
 
 
-@operation("broker", "addSecuritySettings", *("n" + "s" * number for number in (7, 8, 10)))
+@operation("broker", "addSecuritySettings", *("n" + "s" * number for number in (7, 8, 10, 12)))
 def add_security_settings(target: Target, match: str, *roles: str | None) -> Steps:
     """Replace a security-setting. ``roles`` of each permission are separated by commas."""
     granted = {kind: _words(text) or None for kind, text in zip(GRANTS, roles, strict=False)}
@@ -924,7 +981,8 @@ def add_security_settings(target: Target, match: str, *roles: str | None) -> Ste
 def roles_of(target: Target, match: str) -> list[list[Any]]:
     """The roles of an address, each with its permissions in Artemis's order."""
     return [
-        [each["name"], *(each[kind] for kind in GRANTS)] for each in json.loads(roles_as_json(target, match))
+        [each["name"], *(each[kind] for kind in GRANTS[:10])]
+        for each in json.loads(roles_as_json(target, match))
     ]
 
 

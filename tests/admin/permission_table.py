@@ -458,4 +458,4 @@ EDITED = {
 }
 
 #: Names to send, by the letters of `Operation.parameters` in the broker.
-VALUES = {"n": "free", "s": None, "i": 1, "b": False, "o": None}
+VALUES = {"n": "free", "s": None, "i": 1, "f": 1.5, "b": False, "o": None}

@@ -255,6 +255,12 @@ JSON_BRIDGE = (
     '{"name": "mb", "queue-name": "later", "static-connectors": ["far"], "retry-interval": 900,'
     ' "user": "u", "password": "geheim"}'
 )
+BRIDGE = ["mb", "later", "x", "", None, 900, 1.5, -1, -1, True, 9, 9, 9, "far", False, True, "u", "geheim"]
+SETTINGS = [
+    *("DLQ", None, -1, False, 3, 9999, 2000, 5, 0, 2.5, -1, -1, True, "BLOCK", 7, 8, "KILL", True, True, True, True),
+    *(True, True, False, False, "FORCE", "OFF", -1, None, False, True, False, -1, None, 9, False, 0, -1, "ANYCAST"),
+    *("ANYCAST", 9, -1, False, 0, 0, 0, 0.5, 0, True, "DLQ.", "", True, "EXP.", "", -1, -1, True),
+]  # fmt: skip
 ADD_HEADERS = "org.apache.activemq.artemis.core.server.transformer.AddHeadersTransformer"
 
 
@@ -272,18 +278,27 @@ ADD_HEADERS = "org.apache.activemq.artemis.core.server.transformer.AddHeadersTra
         ("destroyDivert", ["none"], "does not exist"),
         ("createBridge", [JSON_BRIDGE], VOID),
         ("createBridge", ['{"name": "b"}'], "queue"),
+        ("updateDivert", ['{"name": "filed", "exclusive": true}'], VOID),
+        ("createBridge", [*BRIDGE[:5], *BRIDGE[5:]], VOID),
+        ("createBridge", [*BRIDGE[:5], {"k": 1}, *BRIDGE[5:]], VOID),
+        ("createBridge", [*BRIDGE[:5], '{"k": "v"}', *BRIDGE[5:]], VOID),
+        ("createBridge", [*BRIDGE[:11], *BRIDGE[12:]], VOID),
+        ("createBridge", [*BRIDGE[:14], True, *BRIDGE[15:]], "Unknown field 'useDiscoveryGroup'"),
         ("destroyBridge", ["none"], "does not exist"),
         ("addAddressSettings", ["a.#", '{"maxSizeMessages": 7, "addressFullMessagePolicy": "BLOCK"}'], VOID),
         ("addAddressSettings", ["a.#", '{"maxSizeMessages": "x"}'], "<max-size-messages> is 'x'"),
+        *(("addAddressSettings", ["a.#", *SETTINGS[:length]], VOID) for length in (21, 25, 48, 54, 57)),
+        ("addAddressSettings", ["a.#", *SETTINGS[:17], False, *SETTINGS[18:25]], "auto-create-jms-queues"),
         ("removeAddressSettings", ["#"], VOID),
         ("removeAddressSettings", ["none"], "does not exist"),
         ("addSecuritySettings", ["a.#", "a,b", "c", "", "", "", "", None], VOID),
         ("addSecuritySettings", ["a.#", "a", "c", "", "", "", "", "", "", "x", "y"], VOID),
+        ("addSecuritySettings", ["a.#", "a", "c", "", "", "", "", "", "", "x", "y", "v", "e"], VOID),
         ("removeSecuritySettings", ["none"], "does not exist"),
         ("getRoles", ["a.1"], []),
     ],
 )
-def test_operations_of_artemis(client, management, name, parameters, result):
+def test_operations_of_artemis(client, management, caplog, name, parameters, result):
     succeeded, found = Manager(client, "/queue/replies").ask("broker", [name, parameters])
     if isinstance(result, str) and result is not VOID:
         assert not succeeded and result in found
