@@ -442,18 +442,18 @@ def _filter(name: str) -> Members:
 #: Parameters of operations that call one route, each with the letter of its type (see `Operation`) and the conversion
 #: of its value.
 PARAMETERS: Mapping[str, tuple[str, Members]] = {
-    **{name: ("n", _member(name)) for name in ("name", "address", "password", "connectionID", "queue")},
-    **{name: ("s", _member(name)) for name in ("routingType", "user", "forwardingAddress")},
     **{
-        name: ("i", _member(name))
-        for name in "maxConsumers priority page size retryInterval initialConnectAttempts reconnectAttempts "
-        "confirmationWindowSize producerWindowSize checkPeriod".split()
+        name: (letter, _member(name))
+        for letter, names in {
+            "n": "name address password connectionID queue",
+            "s": "routingType user forwardingAddress",
+            "i": "maxConsumers priority page size retryInterval initialConnectAttempts reconnectAttempts "
+            "confirmationWindowSize producerWindowSize checkPeriod",
+            "f": "retryIntervalMultiplier",
+            "b": "durable purgeOnNoConsumers exclusive force createAddress useDuplicateDetection",
+        }.items()
+        for name in names.split()
     },
-    **{
-        name: ("b", _member(name))
-        for name in "durable purgeOnNoConsumers exclusive force createAddress useDuplicateDetection".split()
-    },
-    "retryIntervalMultiplier": ("f", _member("retryIntervalMultiplier")),
     "connectors": ("s", lambda text: {"staticConnectors": _words(text)}),
     "useDiscoveryGroup": ("b", _filter("useDiscoveryGroup")),  # true is rejected as an unknown field
     "newPassword": ("s", _member("password")),
