@@ -71,6 +71,7 @@ class StompSession(Session):
         self._parser = Parser(
             limits.max_body_length, limits.max_headers, limits.max_header_length, HEADER_USE
         )
+        self.unfinished = 0  # bytes of the unfinished frame that the parser holds
         self.carried = 0  # bytes of an unfinished WebSocket frame, which the parser does not have yet
         self._holds = False  # whether `UnfinishedFrames` of the broker counts the unfinished frame
         self._deferred_frames: list[Frame] = []  # frames that were received while the session waits
@@ -80,19 +81,15 @@ class StompSession(Session):
         self._resumed_by: MemoryLimit | None = None  # the limit that now resumes this blocked producer
         self._pause: Timer | None = None  # end of the delay that a policy demands
 
-    @property
-    def unfinished(self) -> int:
-        """The bytes of the unfinished frame that the parser holds."""
-        return self._parser.held
-
     def receive(self, data: bytes) -> None:
         """Process bytes from the client. Frames that must wait are deferred."""
         self.heartbeat.last_read = self.steady.now
         if self.closed or self.leaving:
             return
         frames = self._parser.feed(data)
-        if self._parser.held + self.carried > UNCOUNTED or self._holds:
-            self._holds = self.broker.unfinished.hold(self, self._parser.held + self.carried)
+        self.unfinished = held = self._parser.held
+        if held + self.carried > UNCOUNTED or self._holds:
+            self._holds = self.broker.unfinished.hold(self, held + self.carried)
         if self.blocked:
             self._deferred_frames += frames
             return
