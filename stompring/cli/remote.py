@@ -42,6 +42,7 @@ from .output import (
     FAILED,
     NOT_FOUND,
     UNREACHABLE,
+    USAGE,
     Column,
     CommandFailed,
     Interrupted,
@@ -310,6 +311,8 @@ class Remote:
         accepted: tuple[int, ...] = (),
     ) -> HTTPResponse:
         """Send a request; the caller reads the body. Raises `CommandFailed` for an error other than ``accepted``."""
+        if "" in path:
+            raise CommandFailed("a name must not be empty", USAGE)
         where = urlsplit(self.server).path + root + "/".join(quote(part, safe="") for part in path)
         if parameters := urlencode(without_none(query or {}), doseq=True):
             where += f"?{parameters}"

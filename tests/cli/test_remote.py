@@ -241,6 +241,10 @@ def test_context_names_are_file_names(cli, name):
     assert "letters, digits" in cli.run("context add --", name, status=2).stderr
 
 
+def test_an_empty_name_is_an_error(cli):
+    assert cli.run("queue show", "", status=2).stderr == "Error: a name must not be empty\n"
+
+
 # ---- text
 
 
