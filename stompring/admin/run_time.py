@@ -7,6 +7,7 @@ the reader of broker.xml checks it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import NoneType
 from typing import Any, NamedTuple
 
 from stompring.errors import ConfigurationError, NotFound, Refused
@@ -16,6 +17,7 @@ from stompring.settings.model import (
     BridgeConfiguration,
     BrokerConfiguration,
     DivertConfiguration,
+    PermissionType,
     camel_case,
     options_of,
 )
@@ -197,9 +199,15 @@ def create(
 
 
 def update(call: Call, kind: str, values: Mapping[str, Any]) -> None:
-    """Change values of the element in the path; None removes a value. The other values stay."""
+    """Change values of the element in the path; None removes a value. The other values stay.
+
+    Raises `NotFound` if there is nothing to remove from.
+    """
     name = call.names["name"]
-    put(call, kind, name, {**(call.context.run_time.present(kind, name) or {}), **values})
+    present = call.context.run_time.present(kind, name)
+    if present is None and values and set(map(type, values.values())) == {NoneType}:
+        raise NotFound(f"{kind.capitalize()} {name} does not exist")
+    put(call, kind, name, {**(present or {}), **values})
 
 
 def deletion(kind: str) -> Route:
@@ -374,8 +382,8 @@ def change_address_setting(call: Call) -> Json:
     values: JsonObject = {}
     for name, value in object_in(call.body, "settings").items():
         element = SETTINGS.get(name, name)
-        if value is not None:
-            value = plain(name, value)
+        if value is not None or element not in SETTINGS.values():  # the reader reports an unknown name
+            value = plain(name, "" if value is None else value)
             if element == "address-policy":
                 value = [{"name": one} for one in ",".join(texts(name, value)).split(",")]
         values[element] = literal(value)
@@ -399,10 +407,15 @@ def change_security_setting(call: Call) -> Json:
     """
     present = call.context.run_time.present("security-setting", call.names["name"]) or {}
     granted: JsonObject = {each["type"]: each["roles"] for each in present.get("permission", [])}
-    for kind, roles in object_in(call.body, "permissions").items():
+    given = object_in(call.body, "permissions")
+    for kind, roles in given.items():
         granted[kind] = None if roles is None else literal(",".join(texts(kind, roles)))
-    permissions = [{"type": kind, "roles": roles} for kind, roles in granted.items() if roles is not None]
-    update(call, "security-setting", {"permission": permissions})
+    permissions = [
+        {"type": kind, "roles": roles}
+        for kind, roles in granted.items()
+        if roles is not None or kind not in list(PermissionType)  # the reader reports an unknown permission
+    ]
+    update(call, "security-setting", {"permission": permissions or (None if given else [])})
     return entry_of(call, "security-setting", RULE_FIELDS)
 
 

@@ -17,7 +17,7 @@ from twisted.internet.threads import deferToThreadPool
 from stompring.broker.broker import Broker
 from stompring.broker.reference import QueueAttributes
 from stompring.errors import ConfigurationError, Refused
-from stompring.settings.match import is_internal
+from stompring.settings.match import BRIDGE, is_internal
 from stompring.settings.model import (
     BridgeConfiguration,
     BrokerConfiguration,
@@ -218,7 +218,7 @@ class RunTimeChanges:
                 queue = queues.get(one.queue_name)
                 address = one.queue_name if queue is None else queue.address.name
                 target = one.forwarding_address or address
-                yield DivertConfiguration(f"bridge '{one.name}'", address, (target,))
+                yield DivertConfiguration(f"{BRIDGE}{one.name}", address, (target,))
 
     def _check_loops(
         self, changed: Sequence[DivertConfiguration], bridges: Iterable[BridgeConfiguration]

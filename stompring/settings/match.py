@@ -243,6 +243,10 @@ def with_delimiter(match: str, markers: str | None, syntax: WildcardSyntax) -> s
     return match if match[-2] in wildcards else f"{match[:-1]}{syntax.delimiter}{match[-1]}"
 
 
+#: The first character of the name of a divert that stands for a bridge to this broker: no divert has it in its name.
+BRIDGE = "\0"
+
+
 class DivertLoop(NamedTuple):
     """A loop of diverts: each applies to the copies of the previous divert, and the first to those of the last."""
 
@@ -250,12 +254,12 @@ class DivertLoop(NamedTuple):
     addresses: tuple[str, ...]  # forwarding address of each divert in the loop
 
     def __str__(self) -> str:
-        names = " and ".join(
-            one.name if one.name.startswith("bridge ") else f"divert '{one.name}'" for one in self.diverts
+        names = " and ".join(f"divert '{one.name}'" for one in self.diverts).replace(
+            f"divert '{BRIDGE}", "bridge '"
         )
         path = " to ".join((self.addresses[-1], *self.addresses))
-        verb = "forms" if len(self.diverts) == 1 else "form"
-        return f"{names} {verb} a loop: {path}; a message would be copied without end. Remove one of them"
+        form, some = ("forms", "it") if len(self.diverts) == 1 else ("form", "one of them")
+        return f"{names} {form} a loop: {path}; a message would be copied without end. Remove {some}"
 
 
 class DivertGraph:

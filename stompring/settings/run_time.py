@@ -245,6 +245,10 @@ def merge(
 
 def _add_connectors(core: etree._Element, each: RunTimeElement, values: dict[str, Any]) -> None:
     """Declare a connector for each URL of a bridge, and refer to it."""
+    if "static-connectors" in values:
+        raise ConfigurationError(
+            f"bridge {each.name!r} has both URLs and static-connectors: keep one of them"
+        )
     home = _child(core, "connectors")
     taken = {one.get("name") for one in home}
     names = []

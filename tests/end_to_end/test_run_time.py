@@ -103,6 +103,25 @@ def test_errors_are_those_of_broker_xml(management, body, text):
     assert [management.ask("GET", path) for path in ("/diverts", "/configuration")] == before
 
 
+@pytest.mark.parametrize(
+    "path, body, text",
+    [
+        (
+            "address-settings/none",
+            {"settings": {"maxSizeMessages": None}},
+            "Address-setting none does not exist",
+        ),
+        ("address-settings/%23", {"settings": {"nope": None}}, "unknown element <nope> in <address-setting>"),
+        ("security-settings/none", {"permissions": {"nope": None}}, "'nope': unknown permission"),
+        ("security-settings/none", {"permissions": {"send": None}}, "Security-setting none does not exist"),
+    ],
+)
+def test_a_removal_of_what_does_not_exist(management, path, body, text):
+    before = management.ask("GET", "/configuration")
+    assert text in refused(management, "PATCH", path, body, 404 if "does not exist" in text else 400)
+    assert management.ask("GET", "/configuration") == before
+
+
 def test_names_are_unique(management):
     text = refused(
         management, "POST", "diverts", {"name": "filed", "address": "a", "forwardingAddresses": ["b"]}, 409
@@ -150,7 +169,8 @@ def test_address_settings(client, management):
 def test_a_bridge_to_this_broker_must_not_return_its_messages(broker, client, management):
     url = f"tcp://127.0.0.1:{broker.port}"
     body = {"name": "self", "queue": "later", "to": [url]}
-    assert "bridge 'self' forms a loop: later to later" in refused(management, "POST", "bridges", body)
+    text = "bridge 'self' forms a loop: later to later; a message would be copied without end. Remove it"
+    assert text in refused(management, "POST", "bridges", body)
     management.ask("POST", "/diverts", {"name": "back", "address": "there", "forwardingAddresses": ["later"]})
     text = refused(management, "POST", "bridges", {**body, "forwardingAddress": "there"})
     assert "bridge 'self' and divert 'back' form a loop: later to there to later" in text
@@ -171,6 +191,8 @@ def test_a_bridge_to_this_broker_must_not_return_its_messages(broker, client, ma
     assert "http://" in refused(
         management, "POST", "bridges", {"name": "b", "queue": "q", "to": ["http://x:1"]}
     )
+    both = {"name": "b", "queue": "q", "to": [url], "staticConnectors": ["far"]}
+    assert "both URLs and static-connectors" in refused(management, "POST", "bridges", both)
 
 
 LISTS = "diverts bridges address-settings security-settings addresses queues".split()

@@ -119,7 +119,7 @@ def test_a_policy_may_be_the_transformer():
         ),
         (
             divert("<address>a</address><forwarding-address>a</forwarding-address>"),
-            "divert 'd' forms a loop: a to a; a message would be copied without end. Remove one of them",
+            "divert 'd' forms a loop: a to a; a message would be copied without end. Remove it",
         ),
     ],
 )
