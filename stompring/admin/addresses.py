@@ -286,8 +286,8 @@ def transformer(divert: Divert) -> JsonObject | None:
 
 
 def defined_in(line: Callable[[Any], int | None], durable: Callable[[Any], bool]) -> Field[Any]:
-    """Return the field that shows where an element is defined. ``line``: its line; ``durable``: whether the broker has
-    a store.
+    """Return the field that shows where an element is defined. ``line`` returns the line of the element, ``durable``
+    whether the broker has a store.
     """
     return keyword(
         (FILE, RUN_TIME, MEMORY),
@@ -296,7 +296,7 @@ def defined_in(line: Callable[[Any], int | None], durable: Callable[[Any], bool]
     )
 
 
-#: Value of the field of `defined_in` for an element that was changed at run time on a broker without a store.
+#: Value of the field that `defined_in` returns: the element was changed at run time, on a broker without a store.
 MEMORY = "memory"
 
 DEFINED_IN = defined_in(lambda each: each.configuration.line, lambda each: each.broker.storage.values.durable)

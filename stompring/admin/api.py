@@ -199,12 +199,12 @@ MAX_DIGITS = 40
 
 
 class LimitedBody(BytesIO):
-    """The first `BODY_LIMIT` bytes of a body; ``length`` is the number of bytes received."""
+    """A body of at most `BODY_LIMIT` bytes. ``length`` is the number of bytes received, which may be more."""
 
     length = 0
 
     def write(self, data: Any, /) -> int:
-        """Append bytes up to the limit."""
+        """Append bytes. Bytes that would exceed the limit are counted and dropped."""
         self.length += len(data)
         if self.length <= BODY_LIMIT:
             super().write(data)

@@ -151,7 +151,7 @@ class ManagementTask:
     operation: str
     queue: str
     user: str | None
-    started: int  # this and ``ended``: epoch ms
+    started: int  # epoch ms, like ``ended``
     state: TaskState = TaskState.RUNNING
     ended: int | None = None
     done: int = 0
@@ -396,7 +396,7 @@ class AdminContext:
     connections: OpenConnections
     outgoing: Outgoing
     node: Node | None  # None without a replicated log
-    store: Durable | None  # this and the next three: None without persistence
+    store: Durable | None  # None without persistence, like the next three attributes
     paging: Paging | None
     dispatch: TargetAreas | None
     disk_monitor: DiskMonitor | None
@@ -405,7 +405,8 @@ class AdminContext:
     ports: list[IListeningPort]  # the open listeners
     #: acceptor, configured host and bound port of each listener that the broker opened at its start
     listening: list[tuple[str, str, int]]
-    acceptors: Mapping[str, StompAcceptor | HttpAcceptor]  # those configured when the broker started, by name
+    #: acceptors configured when the broker started, by name
+    acceptors: Mapping[str, StompAcceptor | HttpAcceptor]
     listener_stack: Listeners
     tasks: TaskList
     drain: Drain  # refusal of new connections

@@ -298,7 +298,7 @@ ANSWER_TIME = 60.0
 
 CLOSED = Failure(ConnectionDone())
 
-#: Counts and logs a rejection: limit, peer, text.
+#: Counts and logs a rejection. Parameters: name of the limit, peer, text of the error.
 Refuse = Callable[[str, str, str], None]
 
 
@@ -611,7 +611,7 @@ class RequestHandler(Responder):
         self._unsynced: Answer | None = None  # the answer to a change that is not synced yet
 
     def handle(self) -> None:
-        """Answer the request now, or after the check of the login."""
+        """Answer the request: immediately, or after the check of its login."""
         try:
             here = self._request.getHost()
             bound = getattr(here, "port", None)

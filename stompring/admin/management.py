@@ -667,7 +667,7 @@ on_broker(
             ("", ""),
         )
     ),
-    secret=(16, 17, 18),  # the password is the last one
+    secret=(16, 17, 18),  # the password is the last parameter: its position depends on the signature
 )
 on_broker("destroyBridge", "deleteBridge", _void, "name")
 on_broker("removeAddressSettings", "deleteAddressSetting", _void, "name")
@@ -922,8 +922,8 @@ operation("broker", "updateDivert", "n")(partial(_by_json, "changeDivert", "dive
 operation("broker", "createBridge", "n", secret=(0,))(partial(_by_json, "createBridge", "bridge"))
 
 
-#: Parameters of addAddressSettings after the match, each with its letter. Names with dashes are those of broker.xml:
-#: settings without effect here, or refused.
+#: Parameters of addAddressSettings after the match, in Artemis's order, each with the letter of its type (see
+#: `Operation`). A name with dashes, as in broker.xml, is that of a setting that is refused, or has no effect here.
 ADDRESS_SETTINGS = dict(
     each.split(":")
     for each in (
@@ -1208,7 +1208,7 @@ class ManagementRequests:
     # ---- the requests of a connection, in order
 
     def handle(self, request: ManagementRequest) -> None:
-        """Start a request now if the time slice allows this, or queue it. Raises `LimitReached`."""
+        """Start a request immediately if the time slice has time left, or queue it. Raises `LimitReached`."""
         lane = self._lanes.get(request.connection)
         if lane is not None:
             if len(lane) >= MAX_WAITING:

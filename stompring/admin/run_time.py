@@ -190,7 +190,7 @@ def put(call: Call, kind: str, name: str, element: Mapping[str, Any] | None) -> 
 def create(
     call: Call, kind: str, members: Mapping[str, Member], known: Mapping[str, Thing], fields: Fields[Thing]
 ) -> Answer:
-    """Create an element from the body. Raises 409 if ``known`` has an element of the same name."""
+    """Create an element from the body. ``known``: the existing elements by name. Raises 409 if the name exists."""
     name = required(call.body, "name")
     if name in known:
         raise Refused(f"{kind.capitalize()} {name} already exists")
@@ -325,7 +325,7 @@ def entries_of(call: Call, kind: str) -> list[Entry]:
 
 
 def entry_of(call: Call, kind: str, fields: Fields[Entry]) -> JsonObject:
-    """The entry in the path. Raises `NotFound`."""
+    """The address-setting or security-setting that the path names, as JSON. Raises `NotFound`."""
     match = key_of(kind, call.names["name"], call.context.configuration)
     for each in entries_of(call, kind):
         if each.entry.match == match:

@@ -87,7 +87,7 @@ class Sampled(Protocol):
 
 
 def rate_fields(rates: Sequence[str], meanings: Mapping[str, str]) -> Fields[Any]:
-    """Return a field ``…Rate`` for each rate in ``meanings``. ``rates``: names of all rates, as in a history."""
+    """Return a field ``…Rate`` for each rate in ``meanings``. ``rates``: names of the rates in a history, in order."""
     return {
         f"{name}Rate": number(
             f"{meaning} Per second, mean of the last 10 seconds.",

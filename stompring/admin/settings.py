@@ -98,7 +98,7 @@ QUEUE_OPTIONS = [
 
 
 def origin_of(repository: SettingsRepository, address: str, setting: str) -> Origin:
-    """The origin of a value of the address-settings of an address: the most specific entry that sets it."""
+    """The origin of a value in force for an address: the most specific address-setting that sets the value."""
     for entry in repository.entries_for(address):
         if setting in entry.values:
             return Origin(Source.ADDRESS_SETTING, entry.match, entry.line)
@@ -350,7 +350,7 @@ _configured: dict[str, int] = {}
 
 
 def level_name(level: int) -> str:
-    """The least severe name in `LEVELS` that a level includes."""
+    """The name of a level: the least severe level in `LEVELS` whose lines a logger with ``level`` logs, else error."""
     return next((name for name, value in LEVELS.items() if level <= value), "error")
 
 

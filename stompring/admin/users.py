@@ -217,7 +217,7 @@ class Grant(NamedTuple):
     """The roles to which one security-setting grants one permission."""
 
     match: str
-    permission: PermissionType | None  # None: the entry grants nothing, so that every operation is denied
+    permission: PermissionType | None  # None: no permission is granted, so that every operation is denied
     roles: list[str]
     line: int | None
     durable: bool
