@@ -548,7 +548,8 @@ class Address(AddressBase):
         self._multicast: list[Queue] = []
         #: queues that every message reaches; None: messages may reach different queues
         self.reaches_all: list[Queue] | None = None
-        self.not_for_all = ANYCAST  # messages with this routing type do not use ``reaches_all``
+        #: messages with this routing type do not reach the queues in ``reaches_all``
+        self.not_for_all = ANYCAST
 
     def rebind(self) -> None:
         """Collect the queues that messages of this address reach."""

@@ -1045,7 +1045,7 @@ class RetroactiveAddresses:
         broker = self._broker
         numbers = [broker.next_message_number() for _ in kept]
         present = queue.messages_added
-        broker.write_gathered()  # before the transaction: gathered messages are not part of it
+        broker.write_gathered()  # write earlier messages first: they are not part of this transaction
         with broker.together():
             for number, (_, address, message) in zip(numbers, kept, strict=True):
                 if queue.deleted:

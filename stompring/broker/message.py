@@ -468,7 +468,7 @@ class Numbers:
         return number
 
     def _extend(self, number: int) -> int:
-        """Move the end further. Return the number to continue with: ``number`` or a greater one."""
+        """Raise ``_end``, which ``number`` has reached. Return the next number to use: ``number`` or a greater one."""
         raise OverflowError(f"no number follows {number - 1}")
 
 
@@ -498,7 +498,7 @@ class MessageNumbers(Numbers):
         self._next = max(self._next, first)
 
     def granted(self, end: int) -> None:
-        """Allow numbers below ``end``."""
+        """Allow numbers below ``end``: their lease is on disk."""
         self._granted = max(self._granted, end)
         self._requested = max(self._requested, end)
 

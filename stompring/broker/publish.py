@@ -178,7 +178,7 @@ def check_admission(
 def _answer(address: Address, offer: Offer, body: bytes) -> FullAnswer:
     """Return the answer of the policies of a full address to one message. None: the message may enter."""
     assert address.hooks.full is not None
-    address.broker.write_gathered()  # because a policy may read the pages
+    address.broker.write_gathered()  # a policy may read the pages: write the messages collected for them
     offer.body = body
     answer = address.hooks.full(offer)
     offer.body = b""
@@ -482,7 +482,7 @@ def publish_admitted(broker: Services, publication: Publication, body: bytes) ->
     # whether the store gets the message in one transaction with its id, or with its copies
     as_one = persisted or (identifier is None and address.copied)
     if as_one:
-        broker.write_gathered()  # before the transaction: gathered messages are not part of it
+        broker.write_gathered()  # write earlier messages first: they are not part of this transaction
         broker.storage.begin(len(body) + len(traits.block) + len(identifier or b""))
     try:
         now = broker.clock.now
@@ -564,7 +564,7 @@ def enqueue(
     if pages is not None:
         distribute(address, pages, message, queues, due)
     elif due:
-        for queue in queues:  # each queue counts the repeats separately
+        for queue in queues:  # each queue counts the repetitions of a recurring message separately
             queue.schedule(message, due, None if recurrence is None else replace(recurrence))
     else:
         for queue in queues:
@@ -691,7 +691,7 @@ def _send_copy(
     broker = services_of(as_address(message.address))
     address = broker.directory.addresses.get(target)
     if address is None or target in broker.copying_to:
-        return False  # else two rings that evict messages into each other would never stop
+        return False  # a loop: for example, two rings that evict messages into each other
     now = broker.clock.now
     expires = expiry_time(address.settings, now, requested)
     copy = copy_for(message, queue, address, broker.next_message_number(), now, expires, transfer, reason)
@@ -764,7 +764,7 @@ class BoundDivert(Copier):
     def __init__(self, divert: Divert, address: Address) -> None:
         self.divert = divert
         self.configuration = divert.configuration  # configuration of the divert when this object was created
-        # compiled for an existing address alone: there may be many diverts
+        # the filter is only compiled for an existing address: there may be many diverts
         self.accepts = compiled_filter(divert.configuration.filter)
         # whether copied messages do not enter the address's queues
         self.exclusive = divert.configuration.exclusive
@@ -1413,7 +1413,8 @@ class Transaction:
 
         A long commit runs in time slices, after earlier commits.
         """
-        # now: a connection that is lost before the end of the commit releases its whole quota
+        # Release the bytes before the commit, not after it: if the connection is lost meanwhile, it releases its whole
+        # quota, and a later release would subtract these bytes again.
         self._let_go()
         self._broker.background.run(self._commit(), COMMITS)
 

@@ -385,7 +385,8 @@ class PendingCursor:
         self._chunk: list[Reference] = []  # references after the position, the next one last
         self._version = 0  # `Dispatcher.version` when ``_chunk`` was read
         self.level = level  # priority, -1 at the end
-        self.sequence: int | None = None  # first sequence after the position; None: the start of the level
+        # first sequence number after the position; None: start of the priority
+        self.sequence: int | None = None
 
     def passed(self, priority: int, sequence: int) -> bool:
         """Return whether a message of this priority and sequence is before the cursor."""
@@ -417,7 +418,7 @@ class PendingCursor:
         return None
 
     def skip(self, sequence: int) -> None:
-        """Move the cursor behind the reference with this sequence number, in the present priority level."""
+        """Move the cursor behind the reference with this sequence number, within the present priority."""
         chunk = self._chunk
         while chunk and chunk[-1].sequence <= sequence:
             chunk.pop()
@@ -691,7 +692,7 @@ class Dispatcher:
             over = cursor.level < 0
             if over:
                 self._end_scan(target)
-                # with groups dispatch in any case: the scan may have delayed their messages
+                # a queue with groups dispatches in any case: their messages may have waited for the end of the scan
                 waited = waited and self.groups is None
             if not waited and (pending.size or self.groups is not None):
                 self.dispatch()
@@ -865,7 +866,7 @@ class Dispatcher:
         if not backlogs:
             return found
         parts = [found, *[backlog.read(priority, sequence, most) for backlog in backlogs]]
-        # later references are complete only up to this sequence
+        # up to this sequence no part lacks a reference; beyond it, a part may have been cut at ``most``
         end = min((part[-1].sequence for part in parts if part), default=0)
         each = {ref for part in parts for ref in part if ref.sequence <= end}
         return sorted(each, key=attrgetter("sequence"))
@@ -1419,7 +1420,7 @@ class Queue(QueueBase):
                     return
             elif dispatcher.blocks == SELECTORS:
                 matching = dispatcher.matching(message, message.number)
-                if not 0 <= self.ring_size <= dispatcher.count:  # else a full ring must evict a message first
+                if not 0 <= self.ring_size <= dispatcher.count:  # a full ring must evict a message first
                     found = dispatcher.consumer_for(matching)
                     if found is not None:
                         found.deliver_message(message)
@@ -1561,7 +1562,7 @@ class Queue(QueueBase):
         return ref
 
     def restore(self, message: Message) -> Reference:
-        """Return a reference to a recovered message. The store sets its counts, then `reinstate` enqueues it."""
+        """Return a reference to a recovered message. The store sets its delivery counts, then calls `reinstate`."""
         self.messages_added += 1
         self._hold(message)
         return Reference(message, self, GONE)
@@ -1640,8 +1641,9 @@ class Queue(QueueBase):
             message.account.release(REFERENCE_OVERHEAD, 0)
 
     def drop(self, ref: Reference, reason: Reason | None) -> None:
-        """Drop a reference, and store ``reason``; None: the message stays in its page. The caller adjusts the counts
-        for the former state of the reference, with `detach`.
+        """Drop a reference, and store the reason why its message left the queue. If ``reason`` is None, the message
+        stays in its page, and nothing is stored. The caller adjusts the counts for the former state of the reference,
+        with `detach`.
         """
         ref.state = GONE
         message = ref.message
@@ -1664,7 +1666,7 @@ class Queue(QueueBase):
         """Deliver a reference that the caller took from its list. A non-destructive queue keeps the message pending."""
         self.delivering += 1
         if self.non_destructive:
-            # each consumer has its own delivery of the message
+            # each consumer has its own delivery of the message, which takes memory
             ref.message.account.occupy(REFERENCE_OVERHEAD, 0)
         else:
             ref.state = DELIVERING

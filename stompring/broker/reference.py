@@ -260,7 +260,8 @@ class ReferenceRun(Reference):
 
 
 class PendingList:
-    """References in the order of delivery: highest priority first, oldest first within a priority. Up to ten deques.
+    """References in the order of delivery: highest priority first, oldest first within a priority. A *level* is the
+    deque of one priority.
 
     Lists are lazy: a reference that was settled, or delivered through another list, becomes *stale*. It stays until it
     reaches the head, or until more than half of the list is stale. So no reference is searched for in the middle, and a
@@ -271,10 +272,10 @@ class PendingList:
 
     def __init__(self) -> None:
         self.levels: list[deque[Reference] | None] = [None] * LEVELS
-        self.mask = 0  # bit n: level n may have references
+        self.mask = 0  # bit n: the level of priority n may have references
         self.size = 0  # number of references in all levels, stale ones included
-        self._sweeping = 0  # the level that `_sweep_on` checks
-        self._swept = 0  # number of references of the level ``_sweeping`` that were checked already
+        self._sweeping = 0  # priority of the level that `_sweep_on` checks
+        self._swept = 0  # number of references of that level that were checked already
 
     def append(self, ref: Reference) -> None:
         """Append a reference to the level of its priority."""
@@ -287,7 +288,7 @@ class PendingList:
         self.size += 1
 
     def append_run(self, run: ReferenceRun, priority: int) -> None:
-        """Append a run to a level."""
+        """Append a run to the level of its priority."""
         level = self.levels[priority] = self.levels[priority] or deque()
         level.append(run)
         self.mask |= 1 << priority
@@ -447,7 +448,7 @@ class PendingList:
                 self.size -= len(level) - len(pending)
 
     def _sweep_on(self) -> None:
-        """Drop the stale references among the next `RUN` references. Successive calls go through all levels in turn."""
+        """Drop the stale references among the next `RUN` references. Successive calls go through all priorities."""
         for _ in range(LEVELS):
             level, at = self.levels[self._sweeping], self._swept
             if level and at < len(level):
@@ -513,7 +514,7 @@ def _pending(refs: Iterable[Reference]) -> Iterator[Reference]:
 
 
 def _drained(levels: list[deque[Reference]]) -> Iterator[Reference]:
-    """Pop the references, the highest level first, so that Python frees killed messages between steps."""
+    """Pop the references, the highest priority first, so that Python frees killed messages between steps."""
     for level in reversed(levels):
         while level:
             ref = level.popleft()
@@ -529,9 +530,9 @@ Entry = tuple[int, int, Reference]
 class TimerQueue:
     """Timers for references: a heap ordered by due time (epoch ms), and one ``callLater`` for the soonest of them.
 
-    References with equal due times are called in the order of `enter`. ``wanted(ref, due)``: whether an entry is valid
-    at its due time. `forget` counts an invalid entry; the heap is rebuilt when more than half are invalid.
-    ``fall_due()`` returns a function, which is called with each due reference, in time slices.
+    References with equal due times are called in the order of `enter`. ``wanted(ref, due)``: whether a timer is valid
+    at its due time. `forget` counts an invalid timer; the heap is rebuilt when more than half of its timers are
+    invalid. ``fall_due()`` returns a function, which is called with each due reference, in time slices.
     """
 
     def __init__(
@@ -550,7 +551,7 @@ class TimerQueue:
         self._wanted = wanted
         self._fall_due = fall_due
         self._heap: list[Entry] = []
-        self._former: list[Entry] = []  # during a rebuild: a heap of the entries that are not checked yet
+        self._former: list[Entry] = []  # during a rebuild: a heap of the timers that are not checked yet
         self._order = count()
 
     def __len__(self) -> int:
@@ -563,7 +564,7 @@ class TimerQueue:
             self._arm()
 
     def forget(self) -> None:
-        """Count an entry that is no longer valid. If most are invalid, rebuild the heap."""
+        """Count a timer that is no longer valid. If most timers are invalid, rebuild the heap."""
         self._unwanted += 1
         if self._unwanted > 64 and self._unwanted * 2 > len(self._heap) and not self._former:
             self._former, self._heap = self._heap, []
@@ -571,7 +572,7 @@ class TimerQueue:
             self._background.run(self._rebuild())
 
     def _rebuild(self) -> Iterator[None]:
-        """Move the valid entries to the new heap, the last ones first, so that the others remain a heap."""
+        """Move the valid timers to the new heap, the last ones first, so that the others remain a heap."""
         while self._former:
             entry = self._former.pop()
             if self._wanted(entry[2], entry[0]):
@@ -579,12 +580,12 @@ class TimerQueue:
             yield
 
     def stop(self) -> None:
-        """Cancel the timer."""
+        """Cancel the ``callLater``."""
         cancel(self._timer)
         self._timer = None
 
     def _first(self) -> list[Entry]:
-        """Return the heap with the soonest entry."""
+        """Return the heap with the soonest timer: during a rebuild there are two."""
         heap, former = self._heap, self._former
         return former if former and (not heap or former[0] < heap[0]) else heap
 
