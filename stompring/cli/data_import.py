@@ -193,8 +193,8 @@ IMMUTABLE = (
 class OfflineImport:
     """Imports addresses, queues and messages into a data directory.
 
-    The caller calls `begin`, then a method for each entry of the file, in the order of the file. The constructor raises
-    `StoreError` if a broker runs on the directory.
+    The caller calls `begin`, then a method for each address, queue and message of the file, in the order of the file.
+    The constructor raises `StoreError` if a broker runs on the directory.
     """
 
     most_messages, most_bytes = 5000, 4 * 1024 * 1024
@@ -456,7 +456,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 class OnlineImport:
     """Imports addresses, queues and messages into a running broker.
 
-    The caller calls `begin`, then a method for each entry of the file, in the order of the file.
+    The caller calls `begin`, then a method for each address, queue and message of the file, in the order of the file.
     """
 
     most_messages, most_bytes = 500, 1024 * 1024

@@ -121,7 +121,7 @@ class _Main(click.Group):
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.obj = "--json" in args  # before or after the name of the command
+        ctx.obj = "--json" in args  # the option may be before or after the name of the command
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -124,7 +124,8 @@ def subscribe(
     if browse:
         fields.append(("browser", "true"))
     names = []
-    if durable is not None:  # for Artemis and stompring, and for ActiveMQ Classic
+    if durable is not None:
+        # the first header is that of Artemis and stompring, the second that of ActiveMQ Classic
         names = [("durable-subscription-name", durable), ("activemq.subscriptionName", durable)]
     fields += names
     if count is not None and ack_mode != "auto" and not browse:
