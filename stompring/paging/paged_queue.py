@@ -324,7 +324,7 @@ class Track:
     # ---- scan
 
     def refer(self, level: int, key: int) -> None:
-        """Add a position that matches."""
+        """Add the position of a message that matches."""
         self.references[level].add(key)
 
     def before_scan(self, level: int, key: int) -> bool:
@@ -404,8 +404,9 @@ class TargetList:
         self.pending: PendingList | None = None  # direct references; None without consumers
         self.version = -1  # `TargetArea.version` at the last search for the watermark
         self.top = NOTHING  # the highest priority with a message on disk that may match
-        self.firsts: dict[Cursor, int] = {}  # first position of priority ``top`` that may match: its key
-        # first positions as in ``firsts`` whose block was read: key, and number of the message
+        # key (`key_of`) of the first position of priority ``top`` that may match
+        self.firsts: dict[Cursor, int] = {}
+        # of those positions whose block was read: key, and number of the message
         self.numbered: dict[Cursor, tuple[int, int]] = {}
 
     def forget_answers(self) -> None:
@@ -926,7 +927,8 @@ class PageTimes:
                     state = state_at(cursor, page, index)
                     if expires and on_disk(state):
                         times.add(expires, index)
-                        expires = 0  # all queues share the entry: the message expires at once in all of them
+                        # add the time once, not for each queue: `_handle_due` expires the message in all queues
+                        expires = 0
                     if state == TIMED:
                         times.add(cursor.due(block, index), index)
             times.next_index = block.stop
@@ -968,8 +970,8 @@ class PageTimes:
 
 @dataclass
 class DueMessages:
-    """Positions of due messages on disk, in the order of their times. ``batch``: batch that the messages join, at once
-    or in several steps.
+    """Positions of due messages on disk, in the order of their times. ``batch``: batch that the messages join, in one
+    step or in several.
     """
 
     cursor: Cursor
@@ -1353,7 +1355,8 @@ class TargetArea:
     def unload_until(self, enough: Callable[[], bool]) -> None:
         """Unload the newest pending messages until ``enough`` returns True."""
         pending = self.queue.dispatcher.pending
-        skipped: list[Reference] = []  # references without a page, or moved to the head because they were due
+        # references that are not unloaded: without a page, or moved to the head because they were due
+        skipped: list[Reference] = []
         while not enough() and len(skipped) < MOST_SKIPPED:
             ref = pending.newest()
             if ref is None:
@@ -1415,7 +1418,8 @@ class TargetArea:
         self._unload(ref)
         self.group_spill.add(owner, cursor, ref)
         track, level = self.unfiltered.track(cursor), ref.message.traits.priority
-        if track.next_unscanned(level) == ref.position:  # else skip() would hide earlier waiting messages
+        # otherwise `skip` would also hide waiting messages before this one
+        if track.next_unscanned(level) == ref.position:
             track.skip(level, *ref.position)
         self.version += 1
         return True
@@ -1593,7 +1597,9 @@ class TargetArea:
             self.areas.loader.request(self)
 
     def _needed(self) -> bool:
-        """Return whether messages should be loaded now."""
+        """Return whether the loader must load messages: due ones, ones for ready consumers, or the head of a queue
+        without active consumers. Adds the area of such a queue to the head cache.
+        """
         due = bool(self.due_on_disk) and DUE not in self._fetching
         if not self.queue.dispatcher.active:
             if self.ready_messages:
