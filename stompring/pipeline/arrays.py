@@ -400,7 +400,8 @@ class _Copied:
 
     def __init__(self, data: Any, starts: Any, stops: Any) -> None:
         self.layouts = np.full(len(starts), -1, np.int32)
-        self._found: list[tuple[_Layout, Any, Any]] = []  # each layout with its blocks: indices, and values
+        # an item for each layout: the layout, the indices of its blocks, and the values in each of these blocks
+        self._found: list[tuple[_Layout, Any, Any]] = []
         letters: Any = np.frombuffer(data, np.uint8)
         for size, positions in _by_size(stops - starts):
             blocks = fixed_rows(letters, size, starts[positions])

@@ -118,8 +118,9 @@ def _trait_positions(records: Records, heads: Any, traits_at: Any, entries_at: A
 def _entries(
     records: Records, heads: Any, at: Any, ends: Any, counts: Any, first: Any
 ) -> tuple[Any, Any, Any]:
-    """Return the position of the message contents in each record, and two columns with an item for each queue of each
-    message, ordered by message: the index of the message, and the entry of the queue."""
+    """Return three columns. The first has, for each record, the position of the contents of its messages. The others
+    have an item for each queue of each message, ordered by message: the index of the message, and the fields
+    `_ENTRIES`."""
     fixed = records.fields(np.minimum(at, ends - RETAINED_ENTRIES.size), _ENTRIES)
     simple = (heads["entries_count"] == 1) & (fixed["places"] == 0)
     tails, which = at + RETAINED_ENTRIES.size, np.flatnonzero(simple)
@@ -143,8 +144,9 @@ def _entries(
 #: The lengths of a message's traits: the fields of `TRAITS`.
 TRAIT_LENGTHS = layout(TRAITS, "block", "destination", "user", "origin", "group")
 
-#: The outcome of a message in a queue. ``taken``: 1 if a consumer acknowledged the message as soon as it was enqueued.
-#: ``consumer``: number of that consumer. ``time``: time of the record (epoch ms).
+#: The outcome of a message in a queue, in a RETAINED record. ``taken``: 1 if a consumer acknowledged the message as
+#: soon as it was enqueued; 0 if later records have its events. ``consumer``: number of that consumer, 0 if unknown or
+#: if there is none. ``time``: time of the record (epoch ms).
 OUTCOME = layout(Struct("<BHQ"), "taken", "consumer", "time")
 
 #: Number of bytes after the body of a message.

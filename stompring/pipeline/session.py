@@ -209,7 +209,9 @@ def _user_cache(environment: Settings) -> Path | None:
 
 
 class ClassArchive:
-    """The class archive for a Java home (`find_java`) and an installed Spark."""
+    """The archive of classes for Java's class data sharing, with which Spark starts faster. It is for one Java home
+    (`find_java`) and one installation of Spark.
+    """
 
     def __init__(self, home: Path, directory: Path | None = None, spark: Path | None = None) -> None:
         """``directory`` is `cache_directory` by default, ``spark`` is `spark_home`."""

@@ -1,7 +1,8 @@
 """The Parquet files of a lake's tables, and the task of an ingest that writes them from ranges of a broker's files.
 
-Files are partitioned by date and bucket, and have the statistics that a commit needs. Processes of Spark's executors
-write the files, and a commit in the driver adds the files to a table. So this module needs no Delta library.
+Files are partitioned by date and bucket (a hash of the address), and have the statistics that a commit needs. Processes
+of Spark's executors write the files, and a commit in the driver adds the files to a table. So this module needs no
+Delta library.
 """
 
 from __future__ import annotations

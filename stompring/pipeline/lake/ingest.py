@@ -78,7 +78,7 @@ class Ingest:
     def batches(self, *, until: Callable[[], bool] = lambda: False) -> Iterator[Batch]:
         """Ingest all files in batches, and yield each batch. The first one may be the interrupted batch of an earlier
         run. Stop before the next batch if ``until`` returns True."""
-        self.lake.check_lock()  # also without new files: a writer that has lost the lease must end
+        self.lake.check_lock()  # check even if there are no new files: a writer that has lost the lease must end
         last = self._intents.last()
         if last is not None and self._uncommitted(last):
             log.info("completing batch %d of an earlier run", last.number)

@@ -887,7 +887,7 @@ class View(Table):
             try:
                 lines = folder.read(f"_delta_log/{number:020d}.json").splitlines()
             except OSError:
-                return None  # this entry of the log was deleted
+                return None  # the log entry of this version was deleted
             for line in lines:
                 action = json.loads(line)
                 if "metaData" in action or action.get("remove", {}).get("dataChange"):

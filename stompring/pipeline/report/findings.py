@@ -109,7 +109,7 @@ class Flow(NamedTuple):
 
     @property
     def peak(self) -> Any:
-        """Maximum growth of each ring within each bucket, in messages, if the ring evicts nothing."""
+        """By how many messages each ring would grow at most within each time bucket if it evicted nothing."""
         most = np.maximum(1, self.came - np.maximum(self.went - 1, 0))
         return np.where(self.came > 0, most, 0)
 
@@ -207,7 +207,8 @@ def memory_demand(rows: Any, addresses: Sequence[str], grid: Grid) -> list[Memor
     answer = []
     for address, positions in groups(found["address"]):
         positions = positions[np.argsort(found["step"][positions])]
-        starts = np.maximum(found["step"][positions], 0)  # a change before the grid counts from its start
+        # a change before the grid counts from the start of the grid
+        starts = np.maximum(found["step"][positions], 0)
         seconds = np.diff(np.append(starts, grid.count)) * grid.seconds
         size, paged = (np.cumsum(found[name][positions]) for name in names)
         average = averages[address]
@@ -718,9 +719,9 @@ def _times(selected: Lake, begin: int | None, sent: tuple[int, int] | None) -> _
 
 
 def _sent(messages: Any, begin: int | None) -> tuple[list[Sent], int, tuple[int, int] | None, int]:
-    """Return the messages sent in the period; the number of rows up to the end of the period; the times (µs) of the
-    first and the last message in the period, None if it has none; and the time of the first message in the lake, 0 if
-    it has none."""
+    """Return four values: the messages sent in the period; the number of rows up to the end of the period; the times
+    (µs) of the first and the last message in the period, None if the period has none; and the time of the first message
+    in the lake, 0 if the lake has none."""
     inside = "TRUE" if begin is None else f"sent >= {begin}"  # `select_rows` has removed later messages
     rows = (
         aggregated(

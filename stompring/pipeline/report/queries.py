@@ -604,8 +604,8 @@ class EventCounts:
         )
 
     def consumers(self) -> tuple[list[ConsumerCount], int, int]:
-        """Return the first `LISTED_CONSUMERS` pairs of queue and consumer, ordered by acknowledged messages descending;
-        the number of all pairs; and the number of messages that all of them acknowledged."""
+        """Return three values: the first `LISTED_CONSUMERS` pairs of queue and consumer, ordered by acknowledged
+        messages descending; the number of all pairs; and the number of messages that all consumers acknowledged."""
         named = self.cached.where("consumer IS NOT NULL")
         found = aggregated(named, ("queue", "consumer"), *sums("count"))
         rows = found.orderBy(F.desc("count"), "queue", "consumer").limit(LISTED_CONSUMERS).collect()
