@@ -279,8 +279,8 @@ class _Step(NamedTuple):
 
     bound: BoundPolicy
     admit: Callable[[Offer], object]
-    entered: bool  # whether the policy overrides the hook
-    refused: bool
+    entered: bool  # whether the policy overrides `AddressPolicy.entered`
+    refused: bool  # whether the policy overrides `AddressPolicy.refused`
 
 
 class _Answer(NamedTuple):
