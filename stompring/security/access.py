@@ -64,14 +64,17 @@ CREATE_QUEUE = frozenset(
 
 @frozen
 class Decision:
-    """The result of a permission check, with the entries that decide: none, one, or those of a wildcard address."""
+    """The result of a permission check, with the security-settings that decide: for a wildcard address maybe several,
+    else one or none.
+    """
 
     allowed: bool
-    address: str  # the address whose entries decide; for a new queue maybe the address with the queue's name
+    #: the address whose security-settings decide; for a new queue maybe the address with the queue's name
+    address: str
     entries: tuple[SecuritySettingEntry, ...]
 
     def refusing(self, roles: frozenset[str], permission: PermissionType) -> SecuritySettingEntry | None:
-        """Return the first entry that grants the permission to none of these roles, None if there is no such entry."""
+        """Return the first security-setting that grants the permission to none of these roles, None without one."""
         granted = (entry for entry in self.entries if roles.isdisjoint(entry.roles.get(permission, NO_ROLES)))
         return next(granted, None)
 
@@ -113,7 +116,7 @@ class Permissions:
 
     @property
     def grants_anything(self) -> bool:
-        """Whether the configuration has any entry."""
+        """Whether the configuration has any security-setting."""
         return bool(self._named or self._queues or self._literal or self._patterns)
 
     def allows(
@@ -125,7 +128,7 @@ class Permissions:
     def decide(
         self, roles: frozenset[str], permission: PermissionType, address: str, queue: str | None = None
     ) -> Decision:
-        """Return whether a user with these roles has a permission, and the entries that decide."""
+        """Return whether a user with these roles has a permission, and the security-settings that decide."""
         if is_internal(address):
             address, queue = owner_of(address), None
             if is_internal(address):
@@ -142,8 +145,8 @@ class Permissions:
         return Decision(allowed, address, entries)
 
     def _look_up(self, address: str, queue: str | None) -> tuple[SecuritySettingEntry, ...]:
-        """Return the entries that decide about an address or queue. Each of them must grant the permission; if there is
-        none, the operation is refused.
+        """Return the security-settings that decide about an address or queue. Each of them must grant the permission;
+        if there is none, the operation is refused.
         """
         if queue is not None:
             of_queue = self._queues.get(f"{address}{QUEUE_SEPARATOR}{queue}")
@@ -159,7 +162,9 @@ class Permissions:
         return next(((entry,) for pattern, entry in self._patterns if pattern.matches_words(words)), ())
 
     def _of_all(self, wildcard: str) -> tuple[SecuritySettingEntry, ...]:
-        """Return the deciding entries of all addresses that match a wildcard address; empty if no entry covers all."""
+        """Return the security-settings that decide about the addresses that match a wildcard address. Empty if none of
+        them covers all of these addresses.
+        """
         addresses = Pattern(wildcard, self._syntax)
         names = (*self._named.items(), *self._literal.items())
         deciding = [entry for name, entry in names if addresses.matches(name)]
@@ -167,7 +172,7 @@ class Permissions:
             if overlaps(pattern.text, wildcard, self._syntax):
                 deciding.append(entry)
                 if covers(pattern.text, wildcard, self._syntax):
-                    return tuple(deciding)  # this entry covers all remaining addresses
+                    return tuple(deciding)  # this one covers all addresses that the earlier ones do not cover
         return ()
 
 
