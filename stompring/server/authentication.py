@@ -537,7 +537,7 @@ class Security:
         return None if self._certificates is None else self._certificates.user_of(subject)
 
     def _follow_files(self) -> None:
-        # this function is called in a thread
+        # called in a thread, because reading files blocks
         for file in self._files:
             file.refresh_or_log()
 

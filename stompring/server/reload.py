@@ -138,7 +138,7 @@ def changed_values(
             yield Change("broker", None, ELEMENTS[each.name], _json(before), _json(after), restart)
     was, now = _parts(old, new), _parts(new, old)
     for what in now:
-        if what != "divert":  # the caller has these
+        if what != "divert":  # the caller adds the changed diverts
             key = "name" if what == "broker-plugin" else "match"
             applied += _compared(was[what], now[what], f'<{what} {key}="{{}}">')
         for name in {**now[what], **was[what]}:

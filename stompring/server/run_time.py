@@ -229,7 +229,8 @@ class RunTimeChanges:
             raise ConfigurationError(str(loop))
 
     def addresses(self, found: dict[str, Any]) -> Iterator[None]:
-        """Add the addresses and queues that were not created automatically, for `export`; a step for each queue.
+        """Add the addresses and queues that were not created automatically to ``found``, for `export`. Yields after
+        each queue.
 
         Queues have the values that differ from defaults.
         """
@@ -272,6 +273,8 @@ class RunTimeChanges:
 
 
 def _check_name(each: RunTimeElement, names: list[str]) -> None:
-    """Raise `ConfigurationError` if ``names``, which the reader of broker.xml has found, lacks the element's name."""
+    """Raise `ConfigurationError` if the element's name is not in ``names``, the names that the reader of broker.xml has
+    read: the reader removes white space at the ends of a name.
+    """
     if each.element is not None and each.name not in names:
         raise ConfigurationError(f"{each.kind} {each.name!r}: a name must not begin or end with white space")

@@ -232,7 +232,7 @@ class BrokerService(MultiService, AdminContext):
         return self.security.logins
 
     def _permissions_changed(self) -> None:
-        """Check permissions again: those of producers at their next SEND, those of subscriptions now."""
+        """Check permissions again: of producers at their next SEND; of subscriptions now, as deliveries check none."""
         self.broker.directory.invalidate_plans()
         for session in self.connections:
             session.close_if_revoked()
