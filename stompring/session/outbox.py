@@ -10,7 +10,7 @@ machine (DNS rebinding), as in `stompring.admin.api`. Programs send no ``Origin`
 Heart-beats and the TTL of silent connections: STOMP 1.1 and 1.2, "Heart-beating", with the defaults of Artemis.
 
 Back-pressure: `Reading` pauses a connection, `SlowReaders` logs clients that do not read. An `Outbox` gathers the
-frames for a client during one read of any socket, and writes them at once.
+frames for a client during one read of any socket, and writes them together.
 """
 
 from __future__ import annotations

@@ -406,7 +406,7 @@ class Session:
         )
 
     def _requeue_all(self) -> None:
-        self._socket_full()  # else one subscription would receive the messages that another one requeues
+        self._socket_full()  # pauses the subscriptions: else one would receive the messages that another one requeues
         subscriptions = list(self.subscriptions.values())
         by_queue: defaultdict[Queue, list[Subscription]] = defaultdict(list)
         for subscription in subscriptions:
@@ -430,7 +430,7 @@ class Session:
         by_queue: dict[Queue, list[Subscription]],
         returned: dict[Queue, list[Reference]],
     ) -> Iterator[None]:
-        """End paused subscriptions, one between two yields: a connection may have ten thousand of them."""
+        """End the subscriptions, which are paused, in steps: a connection may have ten thousand of them."""
         for queue, subscriptions in by_queue.items():
             refs: list[Reference] = []
             for subscription in subscriptions:
@@ -440,8 +440,9 @@ class Session:
                 yield
             refs += returned.pop(queue, [])
             for subscription in subscriptions:
-                # the first call requeues all messages before other consumers get pending ones: this keeps the order
-                if not subscription.detached:  # detached: the queue was deleted meanwhile
+                # the first `detach` requeues the messages of all these subscriptions: no other consumer gets a pending
+                # message before them, which keeps the order
+                if not subscription.detached:  # True: the queue was deleted meanwhile
                     if not self.broker.stopping:
                         self.notify_consumer("CONSUMER_CLOSED", subscription, "ended with its connection")
                     subscription.detach(refs, failed=True)

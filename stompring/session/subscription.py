@@ -525,12 +525,12 @@ class RecordingAutoSubscription(AutoSubscription):
 
     __slots__ = ("_entries",)
 
-    settles_on_delivery = False  # False, because settlements are recorded
+    settles_on_delivery = False  # False: the store must record the consumer of each settlement
 
     def attach(self, queue: Queue) -> None:
         self._entries = Entries(queue, self.consumer_name)
         super().attach(queue)
-        self.writes_tails = False  # False, because deliveries are recorded
+        self.writes_tails = False  # False: a record needs a `Message`, which `write_tail` does not get
 
     def deliver_message(self, message: Message) -> None:
         """Deliver a message. The arrival and the settlement of a retained message become one record."""
