@@ -805,8 +805,8 @@ class _CoreReader:
     def _address_limits(self, repository: SettingsRepository) -> Iterator[str]:
         """Yield a warning for each limit without effect, and add a fault for each limit that blocks all messages.
 
-        Each entry is merged with the less specific ones before the check. As in Artemis, ``page-full-policy`` and the
-        limits of pages have no effect without each other.
+        Each address-setting is merged with the less specific ones before the check. As in Artemis, ``page-full-policy``
+        and the limits of pages have no effect without each other.
         """
         for match, node in self._matches("address-settings"):
             in_force = repository.lookup(literal_name(match, self._markers) or match)

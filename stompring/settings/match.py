@@ -142,7 +142,7 @@ def connection_of(name: str) -> str | None:
     return None
 
 
-#: The settings of internal addresses: entries of broker.xml, such as one for ``#``, do not apply to them.
+#: The settings of internal addresses: the address-settings of broker.xml, such as one for ``#``, do not apply to them.
 INTERNAL_SETTINGS = AddressSettings(enable_metrics=False)
 
 
@@ -177,7 +177,7 @@ class SettingsRepository:
                 self._exact[entry.match] = index
         self._patterns = sorted(patterns.values(), key=lambda pair: pair[0].specificity)
         self._cached = lru_cache(CACHED_ADDRESSES)(self._look_up)
-        # All addresses that match the same entries share one object.
+        # All addresses that match the same address-settings share one object.
         self._merged = lru_cache(CACHED_ADDRESSES)(self._merge)
 
     @classmethod
@@ -195,7 +195,7 @@ class SettingsRepository:
         return self._cached(address)
 
     def entries_for(self, address: str) -> tuple[AddressSettingEntry, ...]:
-        """The entries that match ``address``, the most specific first."""
+        """The address-settings that match ``address``, the most specific first."""
         return tuple(self._entries[index] for index in self._indexes(address))
 
     def _indexes(self, address: str) -> tuple[int, ...]:
@@ -224,7 +224,7 @@ class SettingsRepository:
 
 
 def defaults_of(persistence_enabled: bool) -> AddressSettings:
-    """The settings of an address without a matching entry."""
+    """The settings of an address that no address-setting matches."""
     return DEFAULTS if persistence_enabled else DEFAULTS_IN_MEMORY
 
 

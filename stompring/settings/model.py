@@ -163,7 +163,7 @@ class CommonTls:
     key_store_path: tuple[str, ...] = ()  # files with certificate chains, and directories of them
     key_path: tuple[str, ...] = ()  # the private key of each file; () for keys in or beside the files
     key_store_password: str | None = field(default=None, repr=False)  # password of private keys and keystores
-    trust_store_path: str | None = None  # the CAs that the other side's certificate may be from
+    trust_store_path: str | None = None  # the CAs that may have issued the certificate of the other side
     trust_store_password: str | None = field(default=None, repr=False)  # password of a Java keystore
     enabled_protocols: tuple[str, ...] = ()  # versions in TLS_VERSIONS; () for all of them
     enabled_cipher_suites: tuple[str, ...] = ()  # OpenSSL or IANA names; () for the defaults

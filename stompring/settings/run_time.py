@@ -36,7 +36,8 @@ FILE, RUN_TIME = "broker.xml", "run time"
 #: The element whose content is the attribute ``string``.
 FILTER = "filter"
 
-#: Member of a bridge with the URLs of its own connectors.
+#: Name of the element of broker.xml that declares a connector, and of the member in the JSON of a bridge that has the
+#: URLs of the bridge's own connectors.
 CONNECTOR = "connector"
 
 
@@ -309,9 +310,9 @@ def export(
     addresses: Values,
     secrets: bool,
 ) -> str:
-    """The broker.xml with the elements, its includes resolved. ``addresses`` are all of the broker, by name.
+    """The broker.xml with the elements, its includes resolved. ``addresses``: the addresses of the broker by name.
 
-    Raises `ConfigurationError`, or `Refused` for an address, that XML cannot contain.
+    Raises `ConfigurationError` for an element, and `Refused` for an address, that XML cannot contain.
 
     Without ``secrets`` each password is replaced by a reference to an environment variable that does not exist:
     STOMPRING_SECRET_1 and so on. References of the file remain.

@@ -196,7 +196,7 @@ def regular_expression(text: str) -> str:
 
 
 def optional_name(text: str) -> str | None:
-    """A name; the empty text undoes the value of a less specific entry (``<expiry-address/>``)."""
+    """A name; the empty text undoes the value of a less specific address-setting (``<expiry-address/>``)."""
     return text or None
 
 
@@ -249,7 +249,7 @@ BROKER_HEADERS = frozenset(
 
 
 def message_header(text: str) -> str | None:
-    """The name of a header that the broker adds to MESSAGE. An empty name undoes the value of a less specific entry."""
+    """The name of a header that the broker adds to MESSAGE. An empty name undoes a less specific address-setting."""
     if text.lower() in BROKER_HEADERS:
         raise ValueError("must not be a header that every MESSAGE has, such as destination or message-id")
     return _printable(text) or None
@@ -269,7 +269,7 @@ HEADERS_OF_SEND = frozenset(
 
 
 def key_header(text: str) -> str | None:
-    """The name of the header with the last-value key. An empty name undoes the value of a less specific entry."""
+    """The name of the header with the last-value key. An empty name undoes a less specific address-setting."""
     if text in HEADERS_OF_SEND or text in BROKER_HEADERS:
         raise ValueError(
             f"must be a header that senders add to their messages; the broker itself uses '{text}'"
