@@ -53,12 +53,12 @@ class RetainedPart(NamedTuple):
     """The contents of one RETAINED record: messages, and the queues that these entered."""
 
     messages: list[Message]
-    #: entries of each queue and consumer, with the indexes of their messages in ``messages``; None: all messages
+    #: the `Entries` of each queue and consumer, with the indexes of their messages in ``messages``; None: all messages
     entries: list[tuple[Entries, array[int] | None]]
 
 
 def retained_parts(found: Sequence[Entries]) -> Iterator[RetainedPart]:
-    """Divide the messages of entries into parts, each for one RETAINED record. Empties the entries."""
+    """Divide the messages of ``found`` into parts, each for one RETAINED record. Removes them from ``found``."""
     if len(found) == 1:
         entries = found[0]
         messages, entries.messages = entries.messages, []
@@ -273,11 +273,11 @@ class RecordEncoder:
         logged: Mapping[Reference, int] | None = None,
         time: int = 0,
     ) -> None:
-        """Add a message, and its state in each of its queues.
+        """Add the record of a message, and the records of its state in each of its queues.
 
-        ``changes``: state changes that have no record. ``logged``: number of logged deliveries by reference if the
-        message has an earlier record, else None. A reference that is missing in ``logged`` is new: the message enters
-        its queue at ``time`` (epoch ms).
+        ``changes``: state changes that no record has yet. ``logged``: None if the message has no earlier record, else
+        the number of deliveries that records have, by reference. A reference that is missing in ``logged`` is new: the
+        message enters its queue at ``time`` (epoch ms).
         """
         address = self.name_address(message.address)
         ids = b"".join([self._queues.get(ref.queue.number) or self.name_queue(ref.queue) for ref in refs])

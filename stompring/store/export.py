@@ -393,7 +393,7 @@ class DeclaredQueue:
     filter: str | None = None
 
 
-#: An entry of an import file.
+#: An address, a queue or a message in an import file.
 Entry = PortableAddress | PortableQueue | DeclaredQueue | PortableMessage
 
 #: The format that this version writes, and the newest that it reads.

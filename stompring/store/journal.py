@@ -75,7 +75,7 @@ class LiveRecord:
         self.encode(encoder)
 
     def encode_logged(self, encoder: RecordEncoder) -> None:
-        """Add the events for which `Journal.log_page` was called."""
+        """Add records of the events for which `Journal.log_page` was called to ``encoder``."""
         raise AssertionError("a subclass encodes its record")
 
 
@@ -286,7 +286,7 @@ class Journal:
         self.unwritten: dict[object, Binding] = {}  # bindings without a record on disk, by subject
         self._pending: list[object] = []  # events to encode
         self._replaced: list[object] = []  # events with Reason.REPLACED
-        # for retention only: entries of messages, entries of acknowledged messages, and events of these messages
+        # for retention only: `Entries` to write, those of acknowledged messages by queue and consumer too, and events
         self._entries: list[Entries] = []
         self._taken: dict[tuple[QueueBase, ConsumerBase], Entries] = {}
         self._logged: list[tuple[Reference, int] | StateChange | LiveRecord] = []
@@ -451,7 +451,7 @@ class Journal:
         """Record the binding of a new or changed subject. Pages repeat the binding while it is in `unwritten`."""
         if binding.segment is None:
             self.unwritten[binding.subject] = binding
-        if not binding.pending:  # else the event that is not encoded yet also writes this change
+        if not binding.pending:  # a pending event also writes this change when it is encoded
             binding.pending = True
             self.update(binding)
 

@@ -327,7 +327,7 @@ class PageRecovery:
                 if queue in queues
             }
         elif number in self._replay.removed_pages:
-            lost = {}  # all messages of the page were settled
+            lost = {}  # no message is lost: all messages of the page were settled
         self._paging.report_loss(path, reason, lost)
 
     def _page_states(self, page: Page, summary: PageSummary, unsure: list[int]) -> None:

@@ -952,7 +952,7 @@ class Page:
         self.ended: list[QueueRemoved] = []  # records of deleted queues
         self.file: PageFileRecord | None = None  # the journal's record of the page file
         self.left = 0
-        self.plan: AppendPlan | None = None  # plan of the last message
+        self.plan: AppendPlan | None = None  # plan for the queues of the last message
         self.names: set[int] = set()  # numbers of the queues that have a NAME record in the page
         #: Records by number of the block, as long as a `Block` refers to the records.
         self.blocks: WeakValueDictionary[int, BlockRecords] = WeakValueDictionary()

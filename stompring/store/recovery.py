@@ -589,7 +589,9 @@ class Recovery:
         broker.next_queue_number = count(journal.next_queue).__next__
 
     def adopt(self, repaired: LiveRecord, read: ReadSegment) -> None:
-        """Add ``repaired`` to the live records of the segment that has its oldest valid record."""
+        """Add ``repaired``, an object restored from the journal, to the live records of the segment that has its oldest
+        valid record.
+        """
         segment = repaired.segment = self.segments[read.number]
         segment.live[repaired] = repaired
 
