@@ -526,7 +526,7 @@ class Bridge:
         self.last_error_time = 0  # epoch ms; 0: no error
         self.messages_forwarded = 0
         self.bytes_forwarded = 0
-        self.messages_discarded = 0  # dropped by the transformer
+        self.messages_discarded = 0  # number of messages that the transformer dropped
         self.errors = 0  # ERROR frames of the remote broker
         self.connections = 0  # number of successful connections
         self._stopping = 0  # number of workers that are stopping

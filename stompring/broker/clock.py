@@ -455,7 +455,7 @@ class Recurrence:
 
 
 class Schedule:
-    """The delivery time of messages with the same headers. A time or delay of 0 or below means "now", as in Artemis."""
+    """The delivery time or delay of messages with the same headers. One of 0 or below means no delay, as in Artemis."""
 
     def __init__(self, due: int, delay: int, recurrence: Recurrence | None) -> None:
         self.due = max(0, due)  # epoch ms (AMQ_SCHEDULED_TIME)

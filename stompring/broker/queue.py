@@ -220,7 +220,7 @@ class MessageGroups:
     def __init__(self, buckets: int = -1) -> None:
         self.buckets = buckets
         self.owners: dict[bytes | int, GroupOwner] = {}
-        self.stale = 0  # number of entries in ``owners`` whose consumer has left
+        self.stale = 0  # number of groups in ``owners`` whose owner has left
         self.first = 0  # number of the message that pinned a group last, until that message is delivered
 
     def _key(self, group: bytes) -> bytes | int:
@@ -301,7 +301,7 @@ class MessageGroups:
         return [] if backlog is None else list(backlog)
 
     def sweep(self) -> Iterator[None]:
-        """Remove the entries of consumers that have left, in steps."""
+        """Remove the groups whose owner has left from ``owners``, in steps."""
         for index, key in enumerate(list(self.owners), 1):
             owner = self.owners.get(key)
             if owner is not None and owner.consumer is None:
@@ -354,8 +354,8 @@ LISTED: Final = 256
 #: consumers.
 PAUSED_SINGLY: Final = 16
 
-#: Number of entries of consumers that have left at which `MessageGroups.sweep` removes them, if they are more than half
-#: of all entries.
+#: Number of groups in ``MessageGroups.owners`` whose owner has left at which `MessageGroups.sweep` removes them, if
+#: they are more than half of all groups.
 STALE: Final = 1000
 
 
@@ -1174,7 +1174,7 @@ class PagedQueue(Protocol):
         """Record that a message from a page was settled."""
 
     def spill(self, ref: Reference, owner: Consumer) -> bool:
-        """Return a message to disk, if earlier messages of its group's owner were spilled, or if memory is used up.
+        """Unload a message to disk, if earlier messages of its group's owner were spilled, or if memory is used up.
         Return whether the message was spilled. The first message in the backlog of an owner stays in memory.
         """
 
