@@ -628,7 +628,8 @@ def spark_session(
         if master.startswith("local"):
             given |= LOCAL
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            if not master.startswith("local-cluster"):  # local-cluster tests the Python of a real cluster
+            # local-cluster is for tests: its workers get their Python as in a real cluster
+            if not master.startswith("local-cluster"):
                 _export_python_path()
                 python = worker_python(directory)
         python = (settings or {}).get("spark.pyspark.python", python)

@@ -683,7 +683,7 @@ class TimesInQueue:
             .join(known, ["queue", "consumer"], "left")
             .selectExpr(*keys, "event", "time", "IF(event = 'acknowledged', taker, NULL) AS taker")
         )
-        # The time of a scheduled message begins when it is due. ``greatest`` ignores nulls.
+        # The time of a scheduled message in its queue begins when the message is due. ``greatest`` ignores nulls.
         sent = messages.join(numbered, "queue").selectExpr(*keys, "greatest(sent, due) AS began")
         pairs = ended.repartition(pieces, *keys).join(
             sent.repartition(pieces, *keys).hint("shuffle_hash"),
