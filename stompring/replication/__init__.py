@@ -1,1 +1,1 @@
-"""The replicated log: an engine that elects and replicates keeps the data directory (docs/dev/replication.md)."""
+"""The replicated log: NATS or PostgreSQL stores the data directory on several machines (docs/dev/replication.md)."""

@@ -601,7 +601,8 @@ class PostgresLog:
             try:
                 session = _Session.connect(make_conninfo("", **parameters), autocommit=True)
                 session.add_notice_handler(session.on_notice)
-                session.adapters.register_dumper(int, Int8BinaryDumper)  # one plan per query for all integers
+                # one type for all integers, so that the database needs only one plan for each query
+                session.adapters.register_dumper(int, Int8BinaryDumper)
                 self._deadline = max(self._deadline, time.monotonic() + CALL_TIMEOUT / 2)
                 session.deadline = self._deadline
                 for statement in _SESSION:

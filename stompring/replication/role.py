@@ -751,7 +751,7 @@ class Node:
             sequence = self.log.claim(writer, after, change)
         except LogFull:
             self._claim = None
-            self._keep_beats(1)  # a claim fits into the space of the purged beats
+            self._keep_beats(1)  # makes space for the claim
             raise
         self._claim, self._refused = None, False
         self._begin_silence()
@@ -819,7 +819,7 @@ class Node:
         try:
             sequence = self.log.append_beat(self._identity)
         except LogFull:
-            self._keep_beats(1)  # the space of the purged beats is enough for another beat
+            self._keep_beats(1)  # makes space for another beat
             raise
         self._beaten_at = self._clock()
         self._beats.append(sequence)
