@@ -186,7 +186,8 @@ CLOSE_MANAGEMENT = (
 def open_management(configuration: BrokerConfiguration) -> Iterator[str]:
     """Return a warning with file and line for each pattern that opens a management address to ordinary roles.
 
-    Ordinary roles lack `manage` on the management-address. An entry for the exact address is deliberate: no warning.
+    Ordinary roles lack `manage` on the management-address. A security-setting for the exact address is deliberate, and
+    causes no warning.
     """
     rules = Permissions.of(configuration)
     management, notifications = (
