@@ -394,7 +394,7 @@ class _Emitter:
     def _three_valued(self, node: Node, known: Known) -> Valued:
         """Return code for the three-valued result of a condition, as the operands of ``(a = 1) = (b = 2)`` need it.
 
-        Each part is generated once, so that the code does not double with every level.
+        Each part is generated once, so that the code does not double with each level of nested conditions.
         """
         match node:
             case And() | Or():
