@@ -48,7 +48,7 @@ THRESHOLDS = (700, 2, 1)
 WINDOW = (THRESHOLDS[0] + 1) * (THRESHOLDS[1] + 2) * (THRESHOLDS[2] + 2)
 
 #: Number of old objects plus messages above which the old objects are frozen. Messages are added because a collection
-#: traverses their lists entry by entry.
+#: traverses their lists item by item.
 FREEZE_THRESHOLD = 20_000
 
 #: Tolerated growth of memory without an explanation, in blocks of memory: 20 to 40 MB.

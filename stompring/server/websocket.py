@@ -125,7 +125,7 @@ class WebSocket:
     _unsent = b""  # STOMP frames written before the upgrade
     _close: tuple[int, str] = (CloseCode.NORMAL_CLOSURE, "")
     _ping: bytes | None = None  # payload of the last unanswered ping
-    _second = 0  # the second (epoch) of ``_counts``
+    _second = 0  # the epoch second that ``_counts`` is for
 
     def __init__(self, factory: WebSocketFactory, owner: Owner) -> None:
         self._factory = factory
