@@ -78,7 +78,7 @@ class StompSession(Session):
         self.awaiting_login = False
         #: the blocked SEND, with the answers of policies so far
         self._offered: SendEvaluation | None = None
-        self._resumed_by: MemoryLimit | None = None  # the limit that now resumes this blocked producer
+        self._resumed_by: MemoryLimit | None = None  # the limit that is resuming this blocked producer
         self._pause: Timer | None = None  # end of the delay that a policy demands
 
     def receive(self, data: bytes) -> None:
