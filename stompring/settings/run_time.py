@@ -33,7 +33,7 @@ from .urls import SECRET_PARAMETER
 #: Where an element comes from, as lists show it.
 FILE, RUN_TIME = "broker.xml", "run time"
 
-#: The element whose content is the attribute ``string``.
+#: Name of the element that has its text in the attribute ``string``.
 FILTER = "filter"
 
 #: Name of the element of broker.xml that declares a connector, and of the member in the JSON of a bridge that has the
