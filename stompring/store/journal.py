@@ -250,7 +250,7 @@ ENCODED_AT_ONCE: Final = 64
 #: Number of retained messages that take as long to encode as one event.
 RETAINED_AT_ONCE: Final = 10
 
-#: Milliseconds from the append of records that only retention needs to their sync.
+#: Milliseconds between the append of records that only retention needs and their sync.
 RETAINED_SYNC_INTERVAL: Final = 1000
 
 #: Number of message numbers reserved ahead of use: more than a broker uses in a few minutes.

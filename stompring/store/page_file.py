@@ -90,7 +90,7 @@ _TO_DIGITS: Final = bytes(ord("1") if byte else ord("0") for byte in range(256))
 
 
 class PageColumns:
-    """The columns of a page, with one entry for each message."""
+    """The columns of a page, with one item for each message."""
 
     def __init__(self) -> None:
         self.starts = array("I")  # offsets of the records

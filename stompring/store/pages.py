@@ -1271,7 +1271,7 @@ class Pages:
 
     def _write(self, page: Page, data: bytes) -> None:
         assert page.stream is not None
-        page.stream.append(data, sync=False)  # synced with a later durable message
+        page.stream.append(data, sync=False)  # no sync: a later durable message also syncs this data
         self._add_size(page, len(data))
 
     def _add_size(self, page: Page, size: int) -> None:

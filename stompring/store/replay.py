@@ -497,7 +497,7 @@ class Replay:
         _, _, _, queue, number, deliveries, attempts, due, _ = STATE.unpack_from(payload)
         if number in self.messages:
             recurrence = payload[STATE.size :]
-            unpack_recurrence(recurrence)  # raises `ValueError` now if the recurrence is malformed
+            unpack_recurrence(recurrence)  # only a check: raises `ValueError` for a malformed recurrence
             state = MessageState(deliveries, attempts, due, recurrence)
             self.states.setdefault(number, {})[queue] = state
             self.went_out.get(number, {}).pop(queue, None)
