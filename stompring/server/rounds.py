@@ -107,6 +107,7 @@ class RoundsReactor(EPollReactor):
         self.unwritten: list[RoundsConnection] = []  # connections that write at the end of this round
         self.read_share = ROUND_READ  # maximum bytes that each connection reads in this round
         self.poll: Poll = self._poller.poll
+        self.now: Callable[[], float] = perf_counter
         self._may_spin = len(os.sched_getaffinity(0)) > 1  # on one processor it would only delay the client
         self._spins = False
         self._rest = 0  # number of further polls that are not repeated
@@ -160,12 +161,12 @@ class RoundsReactor(EPollReactor):
 
     def _wait(self, timeout: float) -> list[tuple[int, int]]:
         """Wait for events, for at most ``timeout`` seconds, -1: without limit."""
-        begun = perf_counter()
+        begun = self.now()
         events = self.poll(timeout, MAX_EVENTS)
         if self._rest:
             self._rest -= 1
         else:
-            self._spins = self._may_spin and perf_counter() - begun < SPIN and bool(events)
+            self._spins = self._may_spin and self.now() - begun < SPIN and bool(events)
         return events
 
     def _spin(self, timeout: float) -> list[tuple[int, int]]:
@@ -173,9 +174,8 @@ class RoundsReactor(EPollReactor):
         events = self.poll(0, MAX_EVENTS)
         if events or timeout == 0:
             return events
-        begun = perf_counter()
-        end = begun + (SPIN if timeout < 0 else min(timeout, SPIN))
-        while perf_counter() < end:
+        end = self.now() + (SPIN if timeout < 0 else min(timeout, SPIN))
+        while self.now() < end:
             events = self.poll(0, MAX_EVENTS)
             if events:
                 return events

@@ -30,14 +30,9 @@ from stompring.broker.clock import Clock
 from stompring.session.commands import StompSession
 from stompring.session.outbox import HandshakeRejected, OriginPolicy, Wire, printable
 from stompring.settings.model import StompAcceptor
+from stompring.stomp import websocket_frames
 from stompring.stomp.headers import FIRST_FRAME, HeadLimits
-from stompring.stomp.websocket_frames import (
-    LF,
-    http_error_response,
-    is_utf8,
-    pack_binary,
-    read_short_messages,
-)
+from stompring.stomp.websocket_frames import LF, NATIVE, http_error_response, is_utf8
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +55,7 @@ MAX_CLOSE_REASON = 123
 #: Maximum bytes of a client's control frame with its header (RFC 6455, 5.5).
 MAX_CONTROL_FRAME_SIZE = 131
 
-#: Maximum payload bytes of a message that `read_short_messages` reads.
+#: Maximum payload bytes of a message that `stompring.stomp.websocket_frames` reads.
 SHORT_MESSAGE = 2048
 
 #: The function of the library that masks and unmasks payloads, in C if the extension is compiled.
@@ -92,6 +87,7 @@ class WebSocketFactory:
 
     def __init__(self, acceptor: StompAcceptor, clock: Clock) -> None:
         self.clock = clock
+        self.frames: Any = NATIVE or websocket_frames  # the module that reads and packs short messages
         settings, limits = acceptor.websocket, acceptor.limits
         self.text = settings.web_socket_encoder_type == "text"
         self.policy = OriginPolicy(settings, acceptor.host)
@@ -167,7 +163,7 @@ class WebSocket:
         """Read short messages without the library, at the beginning of a frame. Returns the remaining bytes."""
         if self._tail:
             data, self._tail = self._tail + data, b""
-        payload, at, incomplete = read_short_messages(data, self._short, apply_mask)
+        payload, at, incomplete = self._factory.frames.read_short_messages(data, self._short, apply_mask)
         if payload:
             self._payloads.append(payload)
         if incomplete:
@@ -265,7 +261,8 @@ class WebSocket:
     def pack(self, parts: list[bytes]) -> bytes:
         """Pack parts of STOMP frames into WebSocket messages, one per frame, for one write of the outbox."""
         if not (self._factory.text or self._compresses):
-            return pack_binary(parts)
+            packed: bytes = self._factory.frames.pack_binary(parts)
+            return packed
         protocol = self._protocol
         pieces: list[bytes] = []
         for part in parts:

@@ -41,8 +41,8 @@ static int is_utf8(const unsigned char *text, Py_ssize_t size) {
 }
 
 static PyObject *read_short_messages(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count) {
-    if (count != 2 || !PyBytes_CheckExact(arguments[0])) {
-        PyErr_SetString(PyExc_TypeError, "read_short_messages(data: bytes, longest: int)");
+    if (count != 3 || !PyBytes_CheckExact(arguments[0])) { /* the third is `unmask`, which only Python needs */
+        PyErr_SetString(PyExc_TypeError, "read_short_messages(data: bytes, longest: int, unmask)");
         return NULL;
     }
     Py_ssize_t longest = PyLong_AsSsize_t(arguments[1]);

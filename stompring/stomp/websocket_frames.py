@@ -19,7 +19,7 @@ LF: Final = 0x0A
 _HEADERS: dict[int, bytes] = {}
 MAX_CACHED: Final = 4096
 
-#: `read_short_messages` without ``unmask``, and `pack_binary`, in C; None in a build without native code.
+#: A module with `read_short_messages` and `pack_binary` in C; None in a build without native code.
 NATIVE: Any
 try:
     NATIVE = import_module("stompring.stomp._websocket")
@@ -37,9 +37,6 @@ def read_short_messages(
     with a payload and its mask. Also returns the offset of the remaining bytes, and whether these may be the beginning
     of a short message.
     """
-    if NATIVE is not None:
-        found: tuple[bytes, int, bool] = NATIVE.read_short_messages(data, longest)
-        return found
     payloads: list[bytes] = []
     at, end = 0, len(data)
     incomplete = False
@@ -75,9 +72,6 @@ def read_short_messages(
 
 def pack_binary(parts: list[bytes]) -> bytes:
     """Encode one binary message for each STOMP frame or heart-beat in ``parts``. A frame may have several parts."""
-    if NATIVE is not None:
-        encoded: bytes = NATIVE.pack_binary(parts)
-        return encoded
     packed: list[bytes] = [b""]
     slot = length = 0  # index in ``packed`` of the header of the message, and bytes of its payload
     for part in parts:

@@ -206,8 +206,9 @@ def running(kind):
         yield made
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", [RabbitMQ, pytest.param(Artemis, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", [RabbitMQ, Artemis])
 def test_messages_reach_another_broker_once_and_in_order(kind, tmp_path):
     login = {"user": kind.login, "password": kind.passcode} if kind.login else {}
     with running(kind) as far, broker(tmp_path / "near") as near:

@@ -83,7 +83,7 @@ class _Watched(Parser):
         before = self.version
         frames = super().feed(data)
         if before is not None:
-            held = len(self.buffer)
+            held = self.held
             expect(held <= max(HELD, len(data) + 2), f"{held} bytes are held back")
         expect(len(self._heads.memo.heads) <= 256, "the memo grows")
         return frames

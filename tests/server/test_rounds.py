@@ -561,7 +561,7 @@ def test_call_before_rounds_on_a_stock_reactor_comes_before_each_event():
     [(20e-6, True), (80e-6, True), (200e-6, False), (1e-3, False)],
     ids=lambda value: str(value),
 )
-def test_only_while_events_follow_each_other_fast_a_poll_does_not_sleep(test, monkeypatch, gap, spins):
+def test_only_while_events_follow_each_other_fast_a_poll_does_not_sleep(test, gap, spins):
     now, due, slept = 0.0, gap, 0
 
     def poll(timeout, most):
@@ -576,7 +576,7 @@ def test_only_while_events_follow_each_other_fast_a_poll_does_not_sleep(test, mo
         return [(-1, 0)]
 
     test.reactor.poll = poll
-    monkeypatch.setattr(rounds, "perf_counter", lambda: now)
+    test.reactor.now = lambda: now
     for _ in range(100):
         test.reactor.doPoll(None)
     assert slept == (1 if spins else 100)

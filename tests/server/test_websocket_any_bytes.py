@@ -49,10 +49,13 @@ PIECES = st.builds(
 class Taken:
     """What came of some reads: the bytes of STOMP, what was written, and whether the connection lasts."""
 
-    def __init__(self, reads, websocket):
+    def __init__(self, reads, websocket, frames=None):
         house = House()
         clock = house.clock
-        protocol, transport = house.join(house.make_factory(websocket=websocket))
+        factory = house.make_factory(websocket=websocket)
+        if frames is not None:
+            factory.websockets.frames = frames
+        protocol, transport = house.join(factory)
         self.stomp = b""
 
         def take(data):

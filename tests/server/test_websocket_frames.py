@@ -4,12 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.server.websocket import apply_mask
 from stompring.settings.model import WebSocketSettings
-from stompring.stomp import websocket_frames
 
 from ..session.session_fixture import frame, parse
-from ..stomp.native import native
+from ..stomp.native import builds, native
 from ..websocket_client import BINARY, CLOSE, PING, TEXT, piece_bytes
 from .test_websocket_any_bytes import PIECES, REQUEST, SHORT_MESSAGE, Taken
 from .transport import House, read_pieces
@@ -17,18 +15,21 @@ from .transport import House, read_pieces
 MASKS = st.binary(min_size=4, max_size=4)
 
 
-@pytest.fixture(autouse=True, scope="module", params=["pure", "native"])
-def build(request):
-    before = websocket_frames.NATIVE
-    websocket_frames.NATIVE = native("_websocket") if request.param == "native" else None
-    yield
-    websocket_frames.NATIVE = before
+def in_both_builds(outcome):
+    """What comes of it with the functions in Python, which is the same with those in C."""
+    first, *other = map(outcome, builds("_websocket"))
+    assert other in ([], [first])
+    return first
 
 
 def taken(*reads, **settings):
     """What came of reads that follow the request, and the codes of Close frames."""
-    found = Taken([REQUEST + b"\r\n", *reads], WebSocketSettings(only=True, **settings))
-    return found.stomp, found.codes()
+
+    def outcome(frames):
+        found = Taken([REQUEST + b"\r\n", *reads], WebSocketSettings(only=True, **settings), frames)
+        return found.stomp, found.codes()
+
+    return in_both_builds(outcome)
 
 
 @given(st.lists(st.tuples(st.sampled_from([BINARY, TEXT]), st.text(max_size=200), MASKS)), st.data())
@@ -76,8 +77,15 @@ def test_no_more_than_is_allowed():
 
 def written(*frames, seconds=0):
     """What a client gets, by message, after it has subscribed to what it sends."""
+    return in_both_builds(lambda build: written_by(build, frames, seconds))
+
+
+def written_by(build, frames, seconds):
     house = House()
-    protocol, transport = house.join(house.make_factory(websocket=WebSocketSettings(only=True)))
+    factory = house.make_factory(websocket=WebSocketSettings(only=True))
+    if build is not None:
+        factory.websockets.frames = build
+    protocol, transport = house.join(factory)
     connect = frame("CONNECT", accept_version="1.2", host="/", heart_beat="0,1000")
     subscribe = frame("SUBSCRIBE", destination="/queue/q", id="1")
     protocol.dataReceived(REQUEST + b"\r\n" + piece_bytes(BINARY, connect + subscribe))
@@ -114,17 +122,13 @@ def test_lengths_that_are_written(length):
     assert len(payload) == length and len(parse(payload)) == 1
 
 
-@given(st.lists(PIECES, max_size=12), st.binary(max_size=30), st.integers(0, 300))
-def test_both_builds_read_the_same(pieces, end, longest):
-    data = b"".join(pieces) + end
-    found = native("_websocket").read_short_messages(data, longest)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(websocket_frames, "NATIVE", None)
-        assert found == websocket_frames.read_short_messages(data, longest, apply_mask)
+@given(st.lists(PIECES, max_size=12), st.binary(max_size=30), st.integers(1, 300))
+def test_any_frames_are_read_the_same(pieces, end, longest):
+    taken(b"".join(pieces) + end, web_socket_max_frame_payload_length=longest)
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), (b"",), ("", 0), (b"", ""), (b"", 2**64), (bytearray(10), 0), (b"", 0, 0)]
+    "arguments", [(), (b"", 0), ("", 0, None), (b"", "", None), (b"", 2**64, None), (bytearray(10), 0, None)]
 )
 def test_wrong_arguments_are_refused(arguments):
     module = native("_websocket")

@@ -44,6 +44,12 @@ def native(name):
     return module
 
 
+def builds(name):
+    """None for the functions in Python, and the module where it can be compiled."""
+    module = _compiled(name)
+    return [None] if module is None else [None, module]
+
+
 def native_cutter():
     """The class that cuts header blocks."""
     return native("_cut").Cutter
