@@ -24,7 +24,7 @@ def test_a_broker_at_work_in_steps_and_over_a_kill(spark, lasting, tmp_path):
     lake = Lake(str(tmp_path / "lake"))
     start(lasting)
     produce(lasting, "first")
-    assert ingest(lasting.data, lake, spark=spark, files=12) > 2
+    assert ingest(lasting.data, lake, spark=spark, files=16) > 2
     once = messages(lake)
     assert ingest(lasting.data, lake, spark=spark) <= 2  # samples may have come
     assert messages(lake) == once
