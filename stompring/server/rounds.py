@@ -166,13 +166,14 @@ class RoundsReactor(EPollReactor):
         if self._rest:
             self._rest -= 1
         else:
-            self._spins = self._may_spin and self.now() - begun < SPIN and bool(events)
+            self._spins = self._may_spin and self.now() - begun < SPIN and len(events) == 1
         return events
 
     def _spin(self, timeout: float) -> list[tuple[int, int]]:
         """Look for events for `SPIN` seconds without sleep, then wait for them."""
         events = self.poll(0, MAX_EVENTS)
         if events or timeout == 0:
+            self._spins = len(events) <= 1  # of several clients the next poll finds more if it comes later
             return events
         end = self.now() + (SPIN if timeout < 0 else min(timeout, SPIN))
         while self.now() < end:
