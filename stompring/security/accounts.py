@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from argon2 import PasswordHasher as PasswordHasher  # other modules import it from here
 from argon2 import extract_parameters
@@ -39,6 +39,9 @@ from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatc
 
 from stompring.errors import ConfigurationError, NotFound, Refused
 from stompring.settings.model import BrokerConfiguration, frozen
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 log = logging.getLogger(__name__)
 
@@ -89,11 +92,16 @@ def certificate_files(paths: Sequence[str], keys: Sequence[str]) -> Iterator[Pat
     yield from map(Path, keys)
 
 
+def subject_of(certificate: x509.Certificate) -> str:
+    """Return the subject of a certificate in the format of RFC 4514: ``CN=anna,O=Example``."""
+    return certificate.subject.rfc4514_string()
+
+
 def peer_subject(transport: object) -> str | None:
     """Return the subject (RFC 4514) of the peer's verified certificate on a connection, None without one."""
     shown = getattr(transport, "getPeerCertificate", None)
     certificate = None if shown is None else shown()
-    return None if certificate is None else certificate.to_cryptography().subject.rfc4514_string()
+    return None if certificate is None else subject_of(certificate.to_cryptography())
 
 
 def read_lines(path: Path, what: str) -> list[str]:

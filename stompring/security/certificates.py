@@ -38,7 +38,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from stompring.errors import CertificateError, ConfigurationError
 
-from .accounts import KEY_SUFFIX, SUFFIX, WatchedFile, check_name, name_of
+from .accounts import KEY_SUFFIX, SUFFIX, WatchedFile, check_name, name_of, subject_of
 
 _JCEKS = b"\xce\xce\xce\xce"
 _DER = b"\x30"
@@ -96,11 +96,6 @@ class Identity:
                 f"{shown} expires in {remaining // 86_400:.0f} days, on {self.not_after:%Y-%m-%d %H:%M} UTC"
             )
         return None
-
-
-def subject_of(certificate: x509.Certificate) -> str:
-    """Return the subject of a certificate in the format of RFC 4514: ``CN=anna,O=Example``."""
-    return certificate.subject.rfc4514_string()
 
 
 def read_identities(paths: Sequence[str], keys: Sequence[str], password: str | None) -> list[Identity]:

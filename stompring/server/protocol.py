@@ -112,9 +112,6 @@ def max_connections(configured: int | None, memory: int) -> int:
     return configured
 
 
-#: Minimum bytes of an unfinished frame whose rest is read in larger steps.
-LONG_FRAME = 16 * 1024
-
 UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
@@ -496,6 +493,10 @@ PEER_CHECK_INTERVAL = 1.0
 
 #: The first bytes of a WebSocket; no STOMP frame begins with these bytes.
 HTTP_GET = b"GET "
+
+
+#: Minimum bytes of an unfinished frame whose rest is read in larger steps.
+LONG_FRAME = 16 * 1024
 
 
 @implementer(IPushProducer)

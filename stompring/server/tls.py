@@ -30,12 +30,8 @@ from zope.interface import implementer
 
 from stompring.broker.clock import cancel
 from stompring.errors import CertificateError
-from stompring.security.certificates import (
-    Identity,
-    read_certificates,
-    read_identities,
-    subject_of,
-)
+from stompring.security.accounts import subject_of
+from stompring.security.certificates import Identity, read_certificates, read_identities
 from stompring.session.outbox import printable
 from stompring.settings.model import TLS_VERSIONS, ConnectorTls, Tls, frozen
 
@@ -386,7 +382,10 @@ def _is_address(name: str) -> bool:
 @implementer(IOpenSSLClientConnectionCreator, IStreamClientEndpoint)
 @dataclass(eq=False)
 class TlsEndpoint:
-    """TLS over another endpoint. ``name`` is sent to the server as SNI, if it is not an address."""
+    """TLS over another endpoint. ``name`` is sent to the server as SNI, if it is not an address.
+
+    Twisted's function for this does not work if its module was imported in `without_openssl`.
+    """
 
     endpoint: IStreamClientEndpoint
     name: str

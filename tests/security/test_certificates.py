@@ -3,8 +3,8 @@
 import pytest
 
 from stompring.errors import CertificateError
-from stompring.security.accounts import certificate_files, peer_subject
-from stompring.security.certificates import read_certificates, read_identities, subject_of
+from stompring.security.accounts import certificate_files, peer_subject, subject_of
+from stompring.security.certificates import read_certificates, read_identities
 
 from ..certificates import Authority
 
