@@ -39,4 +39,4 @@ class Target:
         return HERE / "crashes" / self.name
 
 
-NAMES = ("parser", "selector", "broker_xml", "record", "json_body", "texts")
+NAMES = ("parser", "selector", "broker_xml", "record", "json_body", "texts", "websocket")
