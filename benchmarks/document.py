@@ -88,11 +88,15 @@ def provenance(results: Results, command: str) -> str:
     skipped = "".join(f" {name} was skipped: {reason}." for name, reason in sorted(results.skipped.items()))
     busy = " The machine was busy with other work: only ratios mean something." if _busy(results) else ""
     setup = results.setup
+    alone = setup.get("generator_per_s")
+    limit = (
+        f" The load generator without a broker: {alone / 1e6:.2g} million messages a second." if alone else ""
+    )
     return (
         f"`{command} BENCH_OPTIONS=--publish`: {versions}. {of['cpu']}, {of['cores']} cores, "
         f"{int(of['memory_bytes']) / 2**30:.0f} GB, "
         f"Linux {of['kernel']}, load {of['load_average']} at the start. {results.taken[:10]}, {setup['rounds']:g} "
-        f"rounds of {setup['seconds']:g} s, {setup['took_seconds'] / 60:.1f} minutes in all.{busy}{skipped}\n"
+        f"rounds of {setup['seconds']:g} s, {setup['took_seconds'] / 60:.1f} minutes in all.{limit}{busy}{skipped}\n"
     )
 
 

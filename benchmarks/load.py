@@ -66,6 +66,13 @@ def run(broker: Broker, *options: str) -> dict[str, float]:
         return running.finish()
 
 
+def alone(*options: str) -> dict[str, float]:
+    """Run stompload without a broker, and return its numbers: the producer's connection ends at the consumer."""
+    argv = [str(build()), "-F", "alone", *options]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return result_of(done.returncode, done.stdout.partition("\n")[2], done.stderr)
+
+
 def result_of(status: int, out: str, err: str) -> dict[str, float]:
     """Return the numbers of a finished run. Raises `LoadFailed` if it is not a valid measurement."""
     if status or not out:

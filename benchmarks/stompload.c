@@ -33,8 +33,9 @@
  *   -I S  the same after every S seconds
  * Before the clock starts there is a line {"ready":SECONDS}.
  *   -k 1 = consumers are stuck: they subscribe, print {"stuck":1}, and read nothing until SIGUSR1; time counts from there
- *   -F stomp|nats|relay protocol (stomp). nats: core publish and subscribe of NATS (PUB, SUB, MSG). relay: STOMP to a
- *      relay that passes on what producers send, so that a SEND frame is what consumers receive.
+ *   -F stomp|nats|relay|alone protocol (stomp). nats: core publish and subscribe of NATS (PUB, SUB, MSG). relay: STOMP
+ *      to a relay that passes on what producers send, so that a SEND frame is what consumers receive. alone: the same
+ *      without a broker: the only producer's connection ends at the only consumer. It shows what this program can do.
  *   -E tcp|ws|tls transport (tcp). ws: WebSocket, one masked binary message for each frame. tls: no certificate is verified.
  *   -Q N every producer sends to N destinations in turn, PREFIX.000000 onwards, and the consumers share the subscriptions to
  *      them. With it -q has no effect.
@@ -68,7 +69,7 @@ static SSL_CTX *tls;
 #endif
 
 enum { CONNECTING, READY };
-enum { STOMP, NATS, RELAY };
+enum { STOMP, NATS, RELAY, ALONE };
 enum { TCP, WS, TLS };
 typedef struct {
     int fd, producer, state, queue, want_write, deaf, number;
@@ -300,7 +301,7 @@ static void frame_in(conn *c, const char *cmd, size_t cmd_len, const char *h, co
     if (cmd_len == 9 && !memcmp(cmd, "CONNECTED", 9)) {
         c->state = READY;
         if (!c->producer) subscribe(c);
-    } else if ((cmd_len == 7 && !memcmp(cmd, "MESSAGE", 7)) || (protocol == RELAY && cmd_len == 4 && !memcmp(cmd, "SEND", 4))) {
+    } else if ((cmd_len == 7 && !memcmp(cmd, "MESSAGE", 7)) || (protocol >= RELAY && cmd_len == 4 && !memcmp(cmd, "SEND", 4))) {
         message_in(c, body, body_len);
         if (check) {
             v = header(h, h_end, "redelivered", &n);
@@ -432,12 +433,25 @@ static void encrypt(conn *c) {
 #endif
 }
 
+/* Connects the only consumer and the only producer (-F alone). */
+static int ends[2];
+static void join_ends(void) {
+    struct sockaddr_in a = { .sin_family = AF_INET }; socklen_t n = sizeof a;
+    inet_pton(AF_INET, "127.0.0.1", &a.sin_addr);
+    int door = socket(AF_INET, SOCK_STREAM, 0); ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(door, (void *)&a, n) || listen(door, 1) || getsockname(door, (void *)&a, &n) || connect(ends[0], (void *)&a, n)) die("loopback");
+    ends[1] = accept(door, NULL, NULL); close(door);
+}
+
 static conn *dial(int producer, int queue, int number) {
     conn *c = calloc(1, sizeof *c); c->producer = producer; c->queue = queue; c->number = number;
-    c->fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
-    inet_pton(AF_INET, host, &a.sin_addr);
-    if (connect(c->fd, (void *)&a, sizeof a)) die("connect");
+    if (protocol == ALONE) { c->fd = ends[producer]; c->state = READY; c->subscribed = 1; }
+    else {
+        c->fd = socket(AF_INET, SOCK_STREAM, 0);
+        struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
+        inet_pton(AF_INET, host, &a.sin_addr);
+        if (connect(c->fd, (void *)&a, sizeof a)) die("connect");
+    }
     int one = 1; setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     if (transport == WS) upgrade(c);
     if (transport == TLS) encrypt(c);
@@ -448,7 +462,7 @@ static conn *dial(int producer, int queue, int number) {
     if (login) k += snprintf(s + k, sizeof s - k, "login:%s\npasscode:%s\n", login, passcode ? passcode : "");
     k += snprintf(s + k, sizeof s - k, "\n");
     if (protocol == NATS) { k = snprintf(s, sizeof s, "CONNECT {\"verbose\":false,\"pedantic\":false,\"lang\":\"c\",\"version\":\"1\"}\r\nPING\r\n") - 1; }
-    push_frame(c, s, k + 1); flush(c);
+    if (protocol != ALONE) { push_frame(c, s, k + 1); flush(c); }
     if (producer && protocol == NATS) {
         c->frame = malloc(size + 4096);
         int f = snprintf(c->frame, 4096, targets ? "PUB %s.%06d" : "PUB %s.%d", dest, queue);
@@ -512,7 +526,7 @@ static int all_gone(conn **cs, int from, int to) { for (int i = from; i < to; i+
 static int never(conn **cs, int from, int to) { (void)cs; (void)from; (void)to; return 0; }
 
 int main(int argc, char **argv) {
-    static const char *const protocols[] = { "stomp", "nats", "relay", NULL }, *const transports[] = { "tcp", "ws", "tls", NULL };
+    static const char *const protocols[] = { "stomp", "nats", "relay", "alone", NULL }, *const transports[] = { "tcp", "ws", "tls", NULL };
     int o, counted = 0;
     while ((o = getopt(argc, argv, "H:P:u:w:V:d:q:p:c:n:s:a:b:r:R:D:W:x:X:y:m:t:T:L:S:C:i:I:k:F:E:Q:O:")) != -1) switch (o) {
         case 'F': protocol = one_of(optarg, protocols); break; case 'E': transport = one_of(optarg, transports); break;
@@ -541,6 +555,10 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "produce")) consumers = 0;
     if (!strcmp(mode, "consume")) producers = 0;
     ep = epoll_create1(0);
+    if (protocol == ALONE) {
+        if (producers != 1 || consumers != 1 || transport != TCP) { fprintf(stderr, "-F alone: one producer, one consumer, tcp\n"); return 2; }
+        join_ends();
+    }
     lat_cap = total < 20000000 ? total : 20000000; lat = malloc(sizeof *lat * (lat_cap + 1));
     int nc = producers + consumers; conn **cs = calloc(nc, sizeof *cs);
     uint64_t dialled = now_ns();

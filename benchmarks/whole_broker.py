@@ -273,8 +273,10 @@ def main(
     results = Results()
     if OURS in names:
         compiled()
+    generator = load.alone("-S", f"{length:g}")["msgs_per_s"]
+    click.echo(f"stompload alone: {generator:,.0f} messages a second")
     begun = time.monotonic()
-    results.setup = {"rounds": rounds, "seconds": round(length, 2)}
+    results.setup = {"rounds": rounds, "seconds": round(length, 2), "generator_per_s": generator}
     chosen = {case.name for case in cases} | set(parts)
     results.left_out = {name: "left out by --only" for name in (*CASES, *PARTS) if name not in chosen}
     if "drain" not in chosen:

@@ -16,7 +16,7 @@ CORE = "{urn:activemq:core}"
 
 
 class Artemis(Broker):
-    """An instance of `artemis create`, with one acceptor for STOMP in place of its own acceptors."""
+    """An instance as `artemis create` makes it, with one acceptor for STOMP in place of its own acceptors."""
 
     name: ClassVar[str] = "artemis"
     warm_seconds: ClassVar[float] = 5.0
@@ -42,14 +42,11 @@ class Artemis(Broker):
                 "create",
                 "--silent",
                 "--no-web",
-                "--nio",
                 "--allow-anonymous",
                 "--user",
                 "bench",
                 "--password",
                 "bench",
-                "--java-memory",
-                "2G",
                 str(instance),
             ],
             capture_output=True,

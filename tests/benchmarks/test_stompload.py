@@ -256,6 +256,11 @@ def test_a_run_over_many_destinations_loses_nothing(broker):
     assert (numbers["received"], numbers["distinct"], numbers["repeated"]) == (100, 100, 0)
 
 
+def test_it_runs_without_a_broker():
+    numbers = load.alone("-n", "50", "-C", "1")
+    assert (numbers["received"], numbers["distinct"], numbers["disordered"]) == (50, 50, 0)
+
+
 def test_the_relay_passes_on_what_producers_send():
     with Relay() as relay:
         numbers = load.run(relay, "-n", "50", "-C", "1", "-c", "2", "-t", "1", "-T", "20")
