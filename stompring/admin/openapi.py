@@ -55,6 +55,7 @@ ERRORS: Mapping[int, tuple[str, str, Mapping[str, str]]] = {
         "Too many failed logins from this host, or too many logins waiting to be checked.",
         {"Retry-After": "Seconds."},
     ),
+    502: ("BadGateway", "The login directory or the keys of tokens cannot be read: see detail.", {}),
     503: (
         "NotSynced",
         "The change is in effect, but not synced to disk after 10 seconds; a crash before that loses it. detail names "
@@ -68,7 +69,7 @@ def errors_of(route: Route) -> list[int]:
     """The HTTP statuses with which a route may report an error."""
     statuses = {400, 403, *route.errors}
     if not route.public:
-        statuses |= {401, 429}
+        statuses |= {401, 429, 502}
     if "{" in route.path:
         statuses.add(404)
     if route.changes:

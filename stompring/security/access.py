@@ -400,7 +400,7 @@ class LoginSource:
 
     def refused(self) -> Refused:
         """Return the refusal of a login because of the fault."""
-        return Refused(f"Security Error occurred: the login cannot be checked: {self.fault}", status=500)
+        return Refused(f"Security Error occurred: the login cannot be checked: {self.fault}", status=502)
 
 
 class Identity(NamedTuple):

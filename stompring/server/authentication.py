@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: HTTP status of a refused login → key of ``Logins.outcomes``.
-OUTCOMES = {401: "refused", 429: "throttled", 503: "overloaded", 500: "failed"}
+OUTCOMES = {401: "refused", 429: "throttled", 503: "overloaded", 502: "failed", 500: "failed"}
 
 
 #: Maximum number of concurrent password checks. Each one uses several cores.
@@ -226,7 +226,10 @@ class Logins:
         )
 
     def log_in(self, credentials: Credentials) -> Deferred[Login]:
-        """Check credentials and count the result. Fails with `Refused`, status 401, 429, 503, or 500 (broker fault)."""
+        """Check credentials and count the result.
+
+        Fails with `Refused`: status 401, 429, 503, 502 (directory or keys of tokens), or 500 (fault of the broker).
+        """
         checked: Deferred[Login | Refused] = self._check(credentials)
         return checked.addBoth(self._count, credentials.login)
 

@@ -13,7 +13,7 @@ from .generated import table
 BASE = "/api/v1/"
 
 #: Statuses that every route, or every change, may answer.
-EVERYWHERE = {"400", "401", "403", "413", "415", "429"}
+EVERYWHERE = {"400", "401", "403", "413", "415", "429", "502"}
 
 #: Values of an enumeration that a table shows.
 SHOWN_VALUES = 8

@@ -135,7 +135,7 @@ def test_a_directory_that_is_down_or_silent_is_a_fault_with_its_reason(settings,
         for _ in range(2):
             with pytest.raises(Refused, match=r"cannot be checked: directory ldap://127.0.0.1") as caught:
                 directory.check("ada", "lovelace")
-            assert caught.value.status == 500 and directory.fault in str(caught.value)
+            assert caught.value.status == 502 and directory.fault in str(caught.value)
         back()
         assert directory.check("ada", "lovelace") and directory.fault is None
     wrong = source_of(replace(settings, connection_password=Secret("not-this-one")))
