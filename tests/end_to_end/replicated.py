@@ -173,10 +173,35 @@ def of_cluster(cluster, stream, directory, **document):
     return Brokers(settings, directory, **document)
 
 
+CHANGES = {
+    "diverts": {"name": "audit", "address": "o", "forwardingAddresses": ["p"]},
+    "bridges": {"name": "far", "queue": "later", "to": ["tcp://127.0.0.1:1"]},
+    "address-settings/o": {"settings": {"maxDeliveryAttempts": 3}},
+    "security-settings/o": {"permissions": {"send": ["a", "b"]}},
+}
+
+
+def changes(management):
+    """What was changed at run time, by kind."""
+    lists = {path: management.ask("GET", f"/{path.partition('/')[0]}")["data"] for path in CHANGES}
+    return {
+        path: [
+            {name: each.get(name) for name in (*CHANGES[path], "match", "roles", "definedIn")}
+            for each in found
+        ]
+        for path, found in lists.items()
+    }
+
+
 def killed_broker_is_replaced(pair):
-    """Two takeovers, after a kill and after an orderly stop: every receipted message is there. `PAGES` are needed."""
+    """Two takeovers, after a kill and after an orderly stop: every receipted message and change is there. `PAGES` are
+    needed."""
     active = pair.start("a")
     client = active.client()
+    for path, change in CHANGES.items():
+        active.management.ask("PATCH" if "/" in path else "POST", f"/{path}", change)
+    changed = changes(active.management)
+    assert all(found[-1]["definedIn"] == "run time" for found in changed.values())
     client.put("q", *(f"m{number}" for number in range(200)), persistent="true")
     client.put("paged", *(f"{number:04}" * 500 for number in range(40)), persistent="true")
     client.subscribe("q")
@@ -187,6 +212,7 @@ def killed_broker_is_replaced(pair):
     active.terminate(signal.SIGKILL)
     standby.wait_for_log("is ready")
     assert json.loads(standby.management.text("/health/ready"))["status"] == "UP"
+    assert changes(standby.management) == changed
     survivor = standby.receive(*(f"m{number}" for number in range(50, 200)))
     leave(survivor)
     receive(survivor, "paged", *(f"{number:04}" * 500 for number in range(40)))
