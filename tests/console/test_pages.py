@@ -39,6 +39,8 @@ MODES = {
     "light": {"color_scheme": "light"},
     "dark phone": {"color_scheme": "dark", "viewport": {"width": 360, "height": 740}},
 }
+HIDDEN_ACTIONS = """() => [...document.querySelectorAll('.row-actions button')]
+    .some((button) => button.getBoundingClientRect().right > innerWidth)"""
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,8 @@ def test_pages_are_accessible_and_fit(open_console, full, axe, mode):
         found += [f"{route}: {violation}" for violation in axe(console)]
         if console.overflow():
             found.append(f"{route}: {console.overflow()} pixels wider than the window")
+        if page.evaluate(HIDDEN_ACTIONS):
+            found.append(f"{route}: actions of a row are outside of the window")
     assert not found, "\n".join(found)
 
 

@@ -44,15 +44,18 @@ function Head({ columns, sort, onSort }) {
     const own = sortField(column);
     const sorted = own !== "" && own === field;
     const next = sorted ? (descending ? own : `-${own}`) : column.number ? `-${own}` : own;
-    return html`<th scope="col" class=${column.number ? "number" : ""} title=${column.title} aria-sort=${sorted ? (descending ? "descending" : "ascending") : undefined}>
+    return html`<th scope="col" class=${classOf(column)} title=${column.title} aria-sort=${sorted ? (descending ? "descending" : "ascending") : undefined}>
       ${own && onSort
         ? html`<button type="button" class="sort" onClick=${() => onSort(next)}>${column.label}${sorted && html`<span class="sort-mark" aria-hidden="true">${descending ? "▼" : "▲"}</span>`}</button>`
         : column.label}</th>`;
   })}</tr></thead>`;
 }
 
+/** The class of a column in its header and its width. @param {Column} column */
+const classOf = (column) => (column.key === "actions" ? "col-actions" : column.number ? "number" : "");
+
 /** @param {{columns: Column[]}} props */
-const Widths = ({ columns }) => html`<colgroup>${columns.map((column) => html`<col style=${{ width: column.width ?? "auto" }} />`)}</colgroup>`;
+const Widths = ({ columns }) => html`<colgroup>${columns.map((column) => html`<col class=${classOf(column)} style=${{ width: column.width ?? "auto" }} />`)}</colgroup>`;
 
 /** @param {Column[]} columns */
 const leastWidth = (columns) => columns.reduce((sum, column) => sum + (column.width ? Number.parseFloat(column.width) : REST), 0);
