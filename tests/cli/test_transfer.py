@@ -248,10 +248,9 @@ def test_the_source_gets_heart_beats_while_the_target_reads_nothing(sides, queue
     a, _ = sides
     body = "x" * 20_000_000  # more than sockets hold
     a.put(queue, body)
-    target = Refusing(
-        lambda _: "", stall=3.0
-    )  # several times the heart-beats that were agreed on with the source
-    assert transfer(queue, a, target, heart_beat=200) == 1
+    # several times the heart-beats that were agreed on with the source
+    target = Refusing(lambda _: "", stall=3.0)
+    assert transfer(queue, a, target, heart_beat=200, timeout=5.0) == 1
     assert target.accepted == [body] and a.management.queue(queue)["messageCount"] == 0
 
 

@@ -11,8 +11,8 @@ from ..management import Management
 from ..stomp_client import StompClient
 from ..waiting import Deadline
 
-#: An hour from now at least, whenever it is looked at.
-LATER = int(time.time() * 1000) + 3_600_000
+#: A day from now: after the end of a run of all tests.
+LATER = int(time.time() * 1000) + 86_400_000
 
 DOCUMENT = broker_xml(
     core="<journal-file-size>20K</journal-file-size><journal-compact-min-files>3</journal-compact-min-files>",

@@ -173,7 +173,7 @@ class Processes:
 
     def wait_for(self, pattern):
         """Until it has said something, or ended."""
-        deadline = Deadline()
+        deadline = Deadline(PATIENCE)
         while re.search(pattern, self.output()) is None and self.process.poll() is None:
             assert not deadline.passed(), self.output()
             time.sleep(0.05)
