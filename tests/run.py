@@ -39,7 +39,8 @@ QUICK = (
 
 #: What depends on the build of a broker in a process of its own.
 SOCKETS = (
-    "tests/conformance", "tests/end_to_end", "tests/crash", "tests/hostile", "tests/failover_clients",
+    "tests/conformance", "tests/end_to_end", "tests/hostile", "tests/failover_clients",
+    "tests/crash/test_kills.py", "tests/crash/test_moves.py", "tests/crash/test_retroactive.py",
     "tests/property/test_management_requests.py",
     "tests/property/test_transaction_limits.py", "tests/test_build.py",
 )  # fmt: skip
