@@ -16,6 +16,7 @@ import click
 
 from benchmarks import scale_out, scaling
 from benchmarks.cases import CASES
+from benchmarks.parts import STARTS
 from benchmarks.results import Results, markdown
 from benchmarks.targets import OURS, TARGETS
 from benchmarks.variants import VARIANTS
@@ -49,8 +50,7 @@ PARTS = {
     "drain": ("p50_us", "p99_us", "max_us"),
     "held-memory": ("overhead_bytes",),
     "idle": ("rest_mb", "idle_mb"),
-    "start": ("messages", "start_s", "start_cpu_s", "rss_mb"),
-}
+} | dict.fromkeys(STARTS, ("messages", "start_s", "start_cpu_s", "rss_mb"))
 
 NAMES = {
     "rest_mb": "memory at rest, MB",

@@ -1,14 +1,16 @@
 """The parts of `make bench` that only stompring runs, limited in time. Other programs measure each part at length.
 
 `deep-queue` (benchmarks.deep_queue), `stuck-subscriber` (benchmarks.stuck_subscriber), `drain` and `held-memory`
-(benchmarks.gc_pauses has the phases), `start` (benchmarks.restart), `idle` (benchmarks.idle_connections).
+(benchmarks.gc_pauses has the phases), `start` for each kind of queue (benchmarks.restart), `idle`
+(benchmarks.idle_connections).
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from benchmarks import (
     deep_queue,
@@ -23,6 +25,8 @@ from benchmarks import (
 from benchmarks.brokers import Stompring
 
 Numbers = dict[str, float]
+#: The kind of queue (`restart.KINDS`) of each part that measures a start.
+STARTS = {"start": "plain"} | {f"start-{kind}": kind for kind in restart.KINDS if kind != "plain"}
 # seconds for the start of a broker and the overhead of a run
 START_SECONDS = 3.0
 HELD = 500_000
@@ -49,8 +53,7 @@ class Limits:
             "stuck-subscriber": START_SECONDS + 12 + 3.5 * self.stuck_seconds,
             "drain": START_SECONDS + 2 * (HELD / 150_000 + PROBE_SECONDS + 3),
             "idle": START_SECONDS + 2 * idle_connections.SETTLE_SECONDS + self.idle_connections / 2000,
-            "start": START_SECONDS + self.start_messages / 100_000 + 7,
-        }
+        } | {name: START_SECONDS + self.start_messages / 100_000 + 7 for name in STARTS}
 
 
 def deep_queue_rates(broker: Stompring, limits: Limits) -> Numbers:
@@ -121,9 +124,11 @@ def memory_at_rest(broker: Stompring, limits: Limits) -> Numbers:
     return {"rest_mb": cost.before / 1e6, "idle_mb": cost.after / 1e6}
 
 
-def start_with_store(broker: Stompring, limits: Limits) -> Numbers:
-    """Measure the seconds until a killed broker with durable messages is ready, with its files out of the cache."""
-    restart.fill(broker, limits.start_messages)
+def start_with_store(broker: Stompring, limits: Limits, kind: str) -> Numbers:
+    """Measure the seconds until a killed broker with durable messages is ready, with its files out of the cache.
+    ``kind``: kind of the queue (`restart.KINDS`).
+    """
+    restart.fill(broker, limits.start_messages, kind)
     broker.kill()
     disk.forget(broker.data)
     started = restart.start(broker)
@@ -140,16 +145,19 @@ def start_with_store(broker: Stompring, limits: Limits) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part: ``measure`` runs on a new broker with ``settings``."""
+    """A part: ``measure`` runs on a new broker with ``settings``, and with ``addresses`` for all addresses."""
 
     measure: Callable[[Stompring, Limits], Numbers]
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    addresses: Mapping[str, str] = field(default_factory=dict)
 
 
 PARTS = {
     "deep-queue": Part(deep_queue_rates, {"global-max-size": "64MB"}),
     "stuck-subscriber": Part(stuck_ratios, {"global-max-size": stuck_subscriber.MEMORY}),
-    "drain": Part(drain_beside_probe, {}),
-    "idle": Part(memory_at_rest, {}),
-    "start": Part(start_with_store, {}),
+    "drain": Part(drain_beside_probe),
+    "idle": Part(memory_at_rest),
+} | {
+    name: Part(partial(start_with_store, kind=kind), addresses=restart.KINDS[kind])
+    for name, kind in STARTS.items()
 }

@@ -1,11 +1,12 @@
 """Duration of the start of a broker with many stored messages.
 
     python -m benchmarks.restart [--in-memory 1000000] [--paged 10000000] [--how kill|stop] [--rounds 3] [--warm]
+                                 [--kinds plain,ring,last-value,non-destructive]
 
 There are two stores: durable messages that fit into memory, and durable messages in pages. For each the benchmark fills
 a broker, ends it, and starts it again. It measures the time from the start of the process until /health/ready reports
 a ready broker. Before the start it drops the files from the system's cache (not with --warm). At the end it drains all
-messages and compares them.
+messages and compares them. `--kinds` selects the kinds of the queue whose messages fit into memory.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from benchmarks import disk, load, management
 from benchmarks.brokers import BrokerDied, Stompring
 from benchmarks.results import markdown
 from benchmarks.targets import verdict
+from benchmarks.variants import compiled
 
 QUEUE = "restart.0"
 PREFIX = "/queue/restart"
@@ -29,6 +31,15 @@ TARGET_IN_MEMORY, TARGET_PAGED = 2.0, 10.0
 # time limit of a start in seconds
 READY_SECONDS = 600.0
 PLENTY, LITTLE = "8GB", "64MB"
+
+
+#: The address settings of each kind of queue. A ring is full. Each message in a last-value queue has another key.
+KINDS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "ring": {"default-ring-size": "1000000"},
+    "last-value": {"default-last-value-key": "code"},
+    "non-destructive": {"default-non-destructive": "true"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +61,11 @@ def start(broker: Stompring) -> Start:
     return Start(seconds, broker.cpu_seconds(), broker.rss(), broker.peak_rss())
 
 
-def fill(broker: Stompring, messages: int) -> float:
+def fill(broker: Stompring, messages: int, kind: str = "plain") -> float:
     """Send durable messages, and wait until all are on disk. Returns messages per second."""
     options = ["-m", "produce", "-D", "1", "-C", "1", "-r", "500", "-R", "20", "-T", "60"]
+    if kind == "last-value":
+        options += ["-X", "code"]
     return load.run(broker, *options, "-n", str(messages), "-d", PREFIX)["msgs_per_s"]
 
 
@@ -83,13 +96,13 @@ def compare(broker: Stompring, messages: int) -> list[str]:
 
 
 def measure(
-    title: str, messages: int, memory: str, how: str, rounds: int, warm: bool
+    title: str, messages: int, memory: str, how: str, rounds: int, warm: bool, kind: str = "plain"
 ) -> tuple[list[str], list[str]]:
     """Measure one store. Returns a row of the table, and the faults."""
-    with Stompring(settings={"global-max-size": memory}) as broker:
+    with Stompring(settings={"global-max-size": memory}, addresses=KINDS[kind], code=compiled()) as broker:
         click.echo(f"{messages:,} {title}, on {disk.file_system(broker.directory)}")
         if messages:
-            click.echo(f"  filled at {fill(broker, messages):,.0f} /s")
+            click.echo(f"  filled at {fill(broker, messages, kind):,.0f} /s")
             paged = management.queue(broker, QUEUE)["pagedCount"]
             click.echo(f"  in pages: {paged:,}")
         taken = disk.used(broker.data)
@@ -122,15 +135,19 @@ HEAD = ["store", "messages", "disk MB", "seconds", "longest", "processor s", "MB
 )
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="How often.")
 @click.option("--warm", is_flag=True, help="Let the system keep what it remembers of the files.")
-def main(in_memory: int, paged: int, how: str, rounds: int, warm: bool) -> None:
+@click.option("--kinds", default=",".join(KINDS), show_default=True, help="Comma-separated kinds of queues.")
+def main(in_memory: int, paged: int, how: str, rounds: int, warm: bool, kinds: str) -> None:
     """Measure seconds from the start of the process to /health/ready, with durable messages in memory and in pages."""
     rows, wrong = [], []
-    stores = [("nothing stored", 0, PLENTY), ("durable, in memory", in_memory, PLENTY)]
-    stores.append(("durable, in pages", paged, LITTLE))
+    if unknown := set(kinds.split(",")).difference(KINDS):
+        raise click.BadParameter(f"unknown kinds: {', '.join(sorted(unknown))}", param_hint="--kinds")
+    stores = [("nothing stored", 0, PLENTY, "plain")]
+    stores += [(f"durable, in memory, {kind}", in_memory, PLENTY, kind) for kind in kinds.split(",")]
+    stores.append(("durable, in pages", paged, LITTLE, "plain"))
     try:
-        for title, messages, memory in stores:
+        for title, messages, memory, kind in stores:
             if messages or title == "nothing stored":
-                row, faulty = measure(title, messages, memory, how, rounds, warm)
+                row, faulty = measure(title, messages, memory, how, rounds, warm, kind)
                 rows.append(row)
                 wrong += faulty
     except (BrokerDied, load.LoadFailed, management.NotTold) as failure:

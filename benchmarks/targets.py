@@ -116,6 +116,9 @@ TARGETS = (
     Target("stuck-subscriber", None, 0.9, field="draining_ratio"),
     Target("drain", None, 2000, field="p99_us", below=True, unit="µs"),
     Target("start", None, 2, field="start_s", below=True, unit="s"),
+    Target("start-ring", None, 2, field="start_s", below=True, unit="s"),
+    Target("start-last-value", None, 2, field="start_s", below=True, unit="s"),
+    Target("start-non-destructive", None, 2, field="start_s", below=True, unit="s"),
     Target("held-memory", None, 400, field="overhead_bytes", below=True, unit="bytes"),
     # earlier targets that no later one includes
     Target("durable-receipts", "rabbitmq", 3),

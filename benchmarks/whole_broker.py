@@ -186,7 +186,7 @@ def run_parts(results: Results, names: Sequence[str], limits: Limits) -> None:
         part = PARTS[name]
         click.echo(name)
         try:
-            with Stompring(settings=dict(part.settings), code=compiled()) as broker:
+            with Stompring(settings=part.settings, addresses=part.addresses, code=compiled()) as broker:
                 numbers = part.measure(broker, limits)
         except (BrokerDied, load.LoadFailed, management.NotTold) as failure:
             click.echo(f"  FAILED: {failure}")

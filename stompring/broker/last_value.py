@@ -1,8 +1,9 @@
 """Last-value queues: of all messages with one key only the newest is pending (Artemis, "Last-Value Queues").
 
 The queue has an index of the newest message of each key. The entry is a reference while the message is in memory, and
-a number (`LastValueQueue.encode`) while it is on disk only. When another message with the key enters, the index gets
-the new message, and the queue drops the former one: immediately if it is pending, at its requeue if it is in delivery.
+a number (`LastValueQueue.encode`) while it is on disk only. After a start it is the `ReferenceRun` that creates the
+reference as soon as it is needed. When another message with the key enters, the index gets the new message, and the
+queue drops the former one: immediately if it is pending, at its requeue if it is in delivery.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from .address import as_address
-from .message import SYSTEM_PROPERTIES, AddressBase, Message
+from .message import SYSTEM_PROPERTIES, AddressBase, Message, header_in, line_begin
 from .ports import Cursor, Hooks, Pages, Reason
 from .queue import (
     LAST_VALUE,
@@ -19,10 +20,23 @@ from .queue import (
     Queue,
     QueueServices,
 )
-from .reference import DELIVERING, PENDING, SCHEDULED, Page, Position, QueueAttributes, Reference
+from .reference import (
+    DELIVERING,
+    PENDING,
+    SCHEDULED,
+    Page,
+    Position,
+    QueueAttributes,
+    Reference,
+    ReferenceRun,
+)
 
 #: The header with the key if ``last-value-key`` is not set, or names a header that the message does not have.
 LVQ_NAME: Final = b"_AMQ_LVQ_NAME"
+_LVQ_LINE: Final = line_begin(LVQ_NAME)
+
+#: Steps (`Effort`) that the creation of a recovered message's objects costs.
+CREATION: Final = 4
 
 _INDEX_BITS, _PAGE_BITS = 32, 64
 _INDEX_MASK, _PAGE_MASK = (1 << _INDEX_BITS) - 1, (1 << _PAGE_BITS) - 1
@@ -45,7 +59,7 @@ class LastValueQueue(Queue):
         super().__init__(name, address, attributes, broker, hooks)
         key = attributes.last_value_key
         self._property = None if key is None else SYSTEM_PROPERTIES.get(key)
-        self._header = LVQ_NAME if key is None else key.encode()
+        self._line = _LVQ_LINE if key is None else line_begin(key.encode())
         self._last: dict[bytes, Reference | int] = {}
         self._superseded: set[Reference] = (
             set()
@@ -63,12 +77,50 @@ class LastValueQueue(Queue):
         """Return the key of a message. None: it has no key, and replaces no other message."""
         if self._property is not None:
             value = self._property(message)
-            key = None if value is None else str(value).encode()
-        else:
-            key = message.header(self._header)
-        return message.header(LVQ_NAME) if key is None and self._header is not LVQ_NAME else key
+            if value is not None:
+                return str(value).encode()
+        return self.key_in(message.tail, 0, message.body_at)
+
+    @property
+    def has_header_keys(self) -> bool:
+        """Whether `key_in` finds all keys: the key is a header, not another property of the message."""
+        return self._property is None
+
+    def key_in(self, data: bytes, begin: int, end: int) -> bytes | None:
+        """Return the key in the head of a tail, from ``begin`` to ``end`` in ``data``. None: it has no key."""
+        key = header_in(data, begin, end, self._line)
+        if key is None and self._line is not _LVQ_LINE:
+            key = header_in(data, begin, end, _LVQ_LINE)
+        return key
 
     # ---- the index
+
+    def claim(self, keys: list[bytes], run: ReferenceRun) -> bool:
+        """Make the messages of a run, which recovery is about to enqueue, the newest of their keys. Return False and
+        change nothing if the index has one of the keys, or if two messages have the same key.
+        """
+        last, claimed = self._last, dict.fromkeys(keys, run)
+        # in this order: `isdisjoint` iterates over its argument
+        if len(claimed) < len(keys) or not last.keys().isdisjoint(claimed):
+            return False
+        last.update(claimed)
+        return True
+
+    def on_run_made(self, run: ReferenceRun, refs: list[Reference]) -> None:
+        last = self._last
+        for ref in refs:
+            key = self.key_of(ref.message)
+            if key is not None and last.get(key) is run:
+                last[key] = ref
+        self.broker.effort.steps += CREATION * len(refs)
+
+    def _newest(self, key: bytes) -> Reference | int | None:
+        """Return the newest message of a key, None without one. Creates the references of a run that has it."""
+        found = self._last.get(key)
+        if isinstance(found, ReferenceRun):
+            found.references()  # calls `on_run_made`
+            found = self._last.get(key)
+        return found
 
     def become_last(self, message: Message, last: Reference | int) -> None:
         """Make a message that enters the queue, in memory or on disk, the newest of its key. It replaces the previous
@@ -77,7 +129,7 @@ class LastValueQueue(Queue):
         key = self.key_of(message)
         if key is None:
             return
-        before = self._last.get(key)
+        before = self._newest(key)
         self._last[key] = last
         if before is not None and before is not last:
             self._supersede(before)
@@ -153,7 +205,7 @@ class LastValueQueue(Queue):
         key = self.key_of(message)
         if key is None:
             return
-        position, before = self.encode(cursor.pages, (page, index)), self._last.get(key)
+        position, before = self.encode(cursor.pages, (page, index)), self._newest(key)
         if before == position:
             return  # the index has this message already: it entered the queue after recovery
         if numbers is not None:
@@ -214,7 +266,7 @@ class LastValueQueue(Queue):
         """Enqueue or schedule a recovered message, or drop it if a newer one replaced it before the broker stopped."""
         key = self.key_of(ref.message)
         if key is not None and not (ref.due and not ref.deliveries):
-            before = self._last.get(key)
+            before = self._newest(key)
             if isinstance(before, Reference) and before.message.number > ref.message.number:
                 self._replace_value(ref)
                 return

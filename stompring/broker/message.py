@@ -329,14 +329,7 @@ class Message:  # only tests have weak references: # compiled: same
 
     def header(self, name: bytes) -> bytes | None:
         """Return the decoded value of a header of the tail, None without such a header."""
-        tail, stop = self.tail, self.body_at
-        line = b"\n%b:" % (escape(name) if _SPECIAL.intersection(name) else name)
-        at = tail.find(line, 0, stop)
-        if at < 0:
-            return None
-        at += len(line)
-        value = tail[at : tail.find(b"\n", at, stop)]
-        return unescape(value, b"1.2") if BACKSLASH in value else value
+        return header_in(self.tail, 0, self.body_at, line_begin(name))
 
     def headers(self) -> dict[str, str]:
         """Return all headers of the tail, decoded."""
@@ -366,6 +359,23 @@ class Message:  # only tests have weak references: # compiled: same
     def get_body(self) -> bytes:
         """Return the body, for XPATH selectors."""
         return self.body
+
+
+def line_begin(name: bytes) -> bytes:
+    """Return the beginning of a header's line in a tail, with the line feed before it."""
+    return b"\n%b:" % (escape(name) if _SPECIAL.intersection(name) else name)
+
+
+def header_in(data: bytes, begin: int, end: int, line: bytes) -> bytes | None:
+    """Return the decoded value of the header whose line begins with ``line`` (`line_begin`), None without this header.
+    The head of a tail extends from ``begin`` to ``end`` in ``data``.
+    """
+    at = data.find(line, begin, end)
+    if at < 0:
+        return None
+    at += len(line)
+    value = data[at : data.find(b"\n", at, end)]
+    return unescape(value, b"1.2") if BACKSLASH in value else value
 
 
 class RecoveredMessage(Message):

@@ -1568,27 +1568,27 @@ class Queue(QueueBase):
         return Reference(message, self, GONE)
 
     def reinstate(self, ref: Reference) -> None:
-        """Enqueue or schedule a reference of `restore`. A full ring evicts its head."""
+        """Enqueue or schedule a reference of `restore`. A ring evicts nothing until recovery calls `trim`."""
         if ref.due:
             self.postpone(ref, ref.due)
         else:
             ref.state = PENDING
             self.dispatcher.enlist(ref)
-            if 0 <= self.ring_size < self.ring_count:
-                self.evict()
-        if ref.state != GONE:
-            self.broker.expiry.watch(ref)
+        self.broker.expiry.watch(ref)
         self._notify_enqueued(ref)
 
     def reinstate_run(self, run: ReferenceRun, priority: int, size: int) -> None:
         """Enqueue recovered messages of one priority, without their references. ``size``: their bytes of memory.
 
-        The queue has no ring, no consumers and no policy with an ``enqueued`` hook. No message belongs to a group.
+        The queue has no consumers and no policy with an ``enqueued`` hook. No message belongs to a group.
         """
         self.messages_added += run.length
         self.persistent_size += size
         self.dispatcher.count += run.length
         self.dispatcher.pending.append_run(run, priority)
+
+    def on_run_made(self, run: ReferenceRun, refs: list[Reference]) -> None:
+        """Process the creation of the references of a run."""
 
     # ---- a reference is made, and undone
 
@@ -1964,7 +1964,9 @@ class Queue(QueueBase):
             self.drop(ref, Reason.REPLACED)
 
     def trim(self) -> Iterator[int]:
-        """Enforce a lowered ring-size. Yields 1 after each eviction; the caller may pause between."""
+        """Enforce a lowered ring-size, or that of a recovered ring. Yields 1 after each eviction; the caller may pause
+        between.
+        """
         while 0 <= self.ring_size < self.ring_count:
             self.evict()
             yield 1

@@ -251,12 +251,38 @@ class ReferenceRun(Reference):
         self._make: Callable[[ReferenceRun], list[Reference]] | None = make
         self._made: list[Reference] = []
 
+    @property
+    def made(self) -> bool:
+        """Whether the references exist."""
+        return self._make is None
+
     def references(self) -> list[Reference]:
         """Return all references of the run, in order, in any state. The first call creates them."""
         make, self._make = self._make, None
         if make is not None:
             self._made = make(self)
         return self._made
+
+
+def _without_stale(refs: Iterable[Reference]) -> tuple[list[Reference], int]:
+    """Return the references without stale ones, and the number of stale ones. A run that has created its references is
+    replaced by them.
+    """
+    kept: list[Reference] = []
+    stale = 0
+    for ref in refs:
+        if isinstance(ref, ReferenceRun):
+            if ref.made:
+                found = [each for each in ref.references() if each.state == PENDING]
+                stale += ref.length - len(found)
+                kept += found
+            else:
+                kept.append(ref)
+        elif ref.state == PENDING:
+            kept.append(ref)
+        else:
+            stale += 1
+    return kept, stale
 
 
 class PendingList:
@@ -442,10 +468,9 @@ class PendingList:
             return
         for priority, level in enumerate(self.levels):
             if level:
-                self.levels[priority] = pending = deque(
-                    [ref for ref in level if ref.state == PENDING or ref.state == DEFERRED]
-                )
-                self.size -= len(level) - len(pending)
+                pending, stale = _without_stale(level)
+                self.levels[priority] = deque(pending)
+                self.size -= stale
 
     def _sweep_on(self) -> None:
         """Drop the stale references among the next `RUN` references. Successive calls go through all priorities."""
@@ -453,11 +478,15 @@ class PendingList:
             level, at = self.levels[self._sweeping], self._swept
             if level and at < len(level):
                 level.rotate(-at)
-                run = [level.popleft() for _ in range(min(RUN, len(level) - at))]
-                pending = [ref for ref in run if ref.state == PENDING or ref.state == DEFERRED]
+                run, left = [], RUN
+                while left > 0 and len(level) > at:
+                    ref = level.popleft()
+                    run.append(ref)
+                    left -= ref.length if isinstance(ref, ReferenceRun) else 1
+                pending, stale = _without_stale(run)
                 level.extendleft(reversed(pending))
                 level.rotate(at)
-                self.size -= len(run) - len(pending)
+                self.size -= stale
                 self._swept = at + len(pending)
                 return
             self._sweeping, self._swept = (self._sweeping + 1) % LEVELS, 0

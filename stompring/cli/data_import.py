@@ -359,6 +359,8 @@ class OfflineImport:
             self._storage.append(ref)
         for (queue, _), ref in zip(places, refs, strict=True):
             queue.reinstate(ref)
+            for _ in queue.trim():
+                pass
 
     def _page(self, pages: Pages, message: Message, places: Places) -> None:
         due = places[0][1].due

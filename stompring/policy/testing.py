@@ -256,6 +256,8 @@ class PolicyHarness:
             if ref.state == SCHEDULED:
                 restored.due, restored.recurrence = ref.due, ref.recurrence
             queue.reinstate(restored)
+            for _ in queue.trim():
+                pass
 
     # ---- state
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from struct import Struct
 from typing import Any, Final
 
 from stompring.broker.address import Address, as_address, cache_size
 from stompring.broker.broker import Broker
+from stompring.broker.last_value import LastValueQueue
 from stompring.broker.message import MESSAGE_OVERHEAD, MessageNumbers, RecoveredMessage
 from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, QueueAttributes, Reference, ReferenceRun
@@ -33,7 +33,19 @@ from .journal import (
     LiveRecord,
     MessageReferences,
 )
-from .record import ADDRESS, COPY, GREATEST_NUMBER, MESSAGE, NOTE, QUEUE, Kind, StoredMessage, TraitsCache
+from .record import (
+    ADDRESS,
+    COPY,
+    GREATEST_NUMBER,
+    LENGTHS,
+    LENGTHS_AT,
+    MESSAGE,
+    NOTE,
+    QUEUE,
+    Kind,
+    StoredMessage,
+    TraitsCache,
+)
 from .replay import GONE, MessageKind, ReadSegment, Replay, SegmentMessages
 from .segment import HEADER, Fault, build_footer, record_end
 
@@ -67,7 +79,7 @@ LOADED_AT_ONCE: Final = 10_000
 #: Maximum number of messages in a `StoredRun`: their references are created together, in less than a millisecond.
 RUN_LENGTH: Final = 256
 
-_ID: Final = Struct("<I")
+_lengths = LENGTHS.unpack_from
 
 
 @dataclass(eq=False)
@@ -80,6 +92,17 @@ class StoredRun:
     _queue: Queue
     _address: Address
     _memo: TraitsCache
+
+    def keys(self, queue: LastValueQueue) -> list[bytes]:
+        """Return the keys of the messages that have one."""
+        data, keys = self._data, []
+        for at in self._begins:
+            head, _, _, traits_length = _lengths(data, at + LENGTHS_AT)
+            start = at + MESSAGE.size + 4 + traits_length  # 4 bytes: the id of the only queue
+            key = queue.key_in(data, start, start + head)
+            if key is not None:
+                keys.append(key)
+        return keys
 
     def references(self, run: ReferenceRun) -> list[Reference]:
         """Create the references of a run, and add them to the live messages of the segment. Recovery has
@@ -104,6 +127,7 @@ class StoredRun:
             ref.deliveries = deliveries
             refs.append(ref)
         live.pop(run, None)
+        queue.on_run_made(run, refs)
         return refs
 
 
@@ -149,6 +173,10 @@ class MessageLoader:
             if not len(others) % LOADED_AT_ONCE:
                 recovery.report_progress(f"restored {total - len(others)} of {total} messages")
             self._restore_other(others.pop())
+        # not before: a dead letter must come after those in its queue
+        for queue in self._queues.values():
+            for _ in queue.trim():
+                pass
 
     def _restore_other(self, number: int) -> None:
         read, data, at = self._replay.messages.others.pop(number)
@@ -199,8 +227,8 @@ class MessageLoader:
         queue = self._queues.get(kind.queue)
         if queue is None or kind.address not in self._addresses:
             return None
-        # these queues need more of a restored message than its number, priority and size
-        if type(queue) is not Queue or queue.non_destructive or queue.ring_size >= 0 or queue.hooks.enqueued:
+        # these queues need more of a restored message than its number, priority, size and headers
+        if queue.hooks.enqueued or (isinstance(queue, LastValueQueue) and not queue.has_header_keys):
             return None
         return self._batches.setdefault((queue, kind.priority), Batch(queue, kind.priority))
 
@@ -216,7 +244,7 @@ class MessageLoader:
             return
         first, last = places[0], places[-1]
         if length == 1:
-            self._restore(columns.numbers[first], StoredMessage(columns.data, columns.begins[first]), segment)
+            self._restore_each(columns, places, segment)
             return
         if last - first + 1 == length:
             begins, tails = columns.begins[first : last + 1], sum(columns.sizes[first : last + 1])
@@ -225,12 +253,19 @@ class MessageLoader:
             tails = sum([columns.sizes[place] for place in places])
         stored = StoredRun(columns.data, begins, segment, queue, address, self._memo)
         run = ReferenceRun(columns.numbers[first], columns.numbers[last], length, stored.references)
+        if isinstance(queue, LastValueQueue) and not queue.claim(stored.keys(queue), run):
+            self._restore_each(columns, places, segment)
+            return
         segment.live[run] = run
         size = tails + length * MESSAGE_OVERHEAD
         address.occupy(size, length)
         queue.reinstate_run(run, batch.priority, size)
         self._recovery.journal.live_bytes += RECORD_OVERHEAD * length + tails
         self._recovery.messages += length
+
+    def _restore_each(self, columns: SegmentMessages, places: array[int], segment: JournalSegment) -> None:
+        for place in places:
+            self._restore(columns.numbers[place], StoredMessage(columns.data, columns.begins[place]), segment)
 
     def _restore(self, number: int, stored: StoredMessage, segment: JournalSegment) -> None:
         gone = self._replay.gone.get(number, ())

@@ -1,5 +1,6 @@
 """The lazy lists of a queue."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -108,6 +109,25 @@ def test_a_run_counts_as_its_references_and_makes_them_once():
     head = pending.head()
     assert head is not None and head is next(iter(pending)) and head.sequence == 10
     assert (pending.size, len(made)) == (11, 1)
+
+
+@pytest.mark.parametrize("runs", [3, 60])  # a list that is swept at once, and one that is swept in parts
+def test_a_sweep_drops_stale_references_of_runs_that_made_them(runs):
+    pending = PendingList()
+    made = []
+    for first in range(0, runs * 100, 100):
+        refs = [reference(sequence) for sequence in range(first, first + 100)]
+        run = run_of(refs)
+        pending.append_run(run, 4)
+        if first:
+            run.references()
+            for ref in refs[1:]:
+                ref.state = GONE
+            made.append(refs[0])
+    for _ in range(runs):
+        pending.sweep(0)
+    assert pending.size == 100 + len(made)
+    assert list(pending)[100:] == made
 
 
 MOVES = st.lists(

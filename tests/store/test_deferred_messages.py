@@ -114,16 +114,133 @@ def test_a_selector_a_group_and_a_ring_find_them():
     assert bodies(queue) == SENT[-10:]
 
 
-def test_a_queue_that_needs_each_message_gets_each(world):
-    world.queue("r", "t", MULTICAST, ring_size=5, ring_policy=RingPolicy.DISCARD)
-    world.queue("n", "t", MULTICAST, non_destructive=True)
-    world.queue("l", "t", MULTICAST, last_value_key="k")
-    for body in SENT[:10]:
-        world.durable("t", body, headers={"k": "v"})
+def test_a_ring_counts_them_and_evicts_the_oldest():
+    world = StoredBroker()
+    world.queue("q", ring_size=600, ring_policy=RingPolicy.DISCARD)
+    for body in [*SENT, b"600"]:
+        world.durable("q", body)
+    world = world.restarted()
+    queue = world.q
+    assert (deferred(queue), queue.count, queue.messages_replaced) == (600, 600, 0)
+    world.durable("q", b"601")
+    assert (queue.count, queue.messages_replaced) == (600, 1)
+    left = [*SENT[2:], b"600", b"601"]
+    assert 0 < deferred(queue) < 600
     again = world.restarted()
-    counts = {name: again.directory.queue(name).count for name in ("r", "n", "l")}
-    assert counts == {"r": 5, "n": 10, "l": 1}
-    assert all(not deferred(again.directory.queue(name)) for name in counts)
+    assert bodies(queue) == held(again) == left
+    taker = join(again.q, 1)
+    again.durable("q", b"602")
+    taker.cancelled("left")  # the ring is full: what comes back is dropped
+    assert bodies(again.q) == [*left[1:], b"602"]
+
+
+def test_a_ring_that_became_smaller_has_the_newest_after_the_start():
+    world = StoredBroker()
+    queue = world.queue("q", ring_size=600)
+    for number, body in enumerate(SENT):
+        world.durable("q", body, priority=9 if number % 2 else 4)
+    queue.attributes = queue.attributes.changed({"ring_size": 400})
+    world.broker.bind(queue)
+    kept = bodies(queue)[-400:]
+    again = world.restarted()
+    assert (bodies(again.q), again.q.messages_replaced) == (kept, 200)
+    assert held(again.restarted()) == kept
+
+
+def test_each_consumer_of_a_non_destructive_queue_gets_all():
+    world = StoredBroker()
+    world.queue("q", non_destructive=True)
+    for body in SENT:
+        world.durable("q", body)
+    world = world.restarted()
+    queue = world.q
+    assert (deferred(queue), queue.count) == (600, 600)
+    first = join(queue, 300)
+    world.turn()
+    assert first.bodies == SENT[:300]
+    first.ack(*first.unsettled[:10])
+    second = join(queue)
+    world.turn()
+    assert second.bodies == SENT
+    assert (queue.count, held(world.restarted())) == (600, SENT)
+
+
+KEYS = [f"{number}" if number % 2 else f"a:{number}" for number in range(600)]
+
+
+def last_values(attributes, header="code", **more):
+    """A started broker with a durable message for each key in its last-value queue."""
+    world = StoredBroker()
+    world.queue("q", **attributes)
+    for key, body in zip(KEYS, SENT, strict=True):
+        world.durable("q", body, headers={header: key}, **more)
+    return world.restarted()
+
+
+@pytest.mark.parametrize(
+    "attributes, header",
+    [
+        ({"last_value_key": "code"}, "code"),
+        ({"last_value_key": "code"}, "_AMQ_LVQ_NAME"),
+        ({"last_value": True}, "_AMQ_LVQ_NAME"),
+        ({"last_value_key": "code", "non_destructive": True}, "code"),
+    ],
+)
+def test_a_last_value_queue_replaces_them_by_their_keys(attributes, header):
+    world = last_values(attributes, header)
+    queue = world.q
+    assert (deferred(queue), queue.count, queue.keys) == (600, 600, 600)
+    world.durable("q", b"new", headers={header: KEYS[500]})
+    assert (queue.count, queue.keys, queue.messages_replaced) == (600, 600, 1)
+    assert deferred(queue) > 0
+    left = [*SENT[:500], *SENT[501:], b"new"]
+    assert bodies(queue) == held(world.restarted()) == left
+    taker = join(queue)
+    world.turn()
+    assert taker.bodies == left
+
+
+def test_a_last_value_in_delivery_is_dropped_if_a_newer_one_came():
+    world = last_values({"last_value_key": "code"})
+    taker = join(world.q, 2)
+    world.durable("q", b"new", headers={"code": KEYS[1]})
+    taker.cancelled("left")
+    assert (bodies(world.q), world.q.keys) == ([SENT[0], *SENT[2:], b"new"], 600)
+
+
+def test_the_newest_of_two_values_that_a_crash_left_stays():
+    """The record that the older one was replaced is missing: both are in the journal."""
+    world = StoredBroker()
+    world.queue("q")
+    for body in SENT:
+        world.durable("q", body, headers={"code": body.decode()})
+    for body in (b"new", b"newer"):
+        world.durable("q", body, headers={"code": "7"})
+    world.durable("q", b"without a key")
+    queue = world.q
+    queue.attributes = queue.attributes.changed({"last_value_key": "code"})
+    world.broker.bind(queue)
+    again = world.restarted()
+    left = [*SENT[:7], *SENT[8:], b"newer", b"without a key"]
+    assert (bodies(again.q), again.q.keys, again.q.messages_replaced) == (left, 600, 2)
+    assert held(again.restarted()) == left
+
+
+def test_a_key_that_is_no_header_is_read_from_each_message():
+    world = last_values({"last_value_key": "JMSCorrelationID"}, "correlation-id")
+    assert (deferred(world.q), world.q.keys) == (0, 600)
+    world.durable("q", b"new", headers={"correlation-id": KEYS[0]})
+    assert bodies(world.q) == [*SENT[1:], b"new"]
+
+
+def test_values_that_replace_all_of_them_leave_nothing_in_the_lists():
+    world = last_values({"last_value_key": "code"})
+    queue = world.q
+    for _ in range(3):
+        for key in reversed(KEYS):
+            world.durable("q", b"new", headers={"code": key})
+    assert (deferred(queue), queue.count) == (0, 600)
+    assert queue.dispatcher.pending.size <= 2 * 600 + 100
 
 
 def test_settled_ones_between_them_are_left_out(world):
