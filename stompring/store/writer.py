@@ -8,7 +8,7 @@ until it succeeds: nothing is dropped or reordered.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -61,6 +61,9 @@ IN_THREAD, IN_REACTOR, LATER = 0, 1, 2
 
 _ZEROS: Final = bytes(MAX_PREFILL + PREFILL_BLOCK)
 
+#: Minimum bytes of one write to a page, if as many are due.
+WRITTEN_AT_ONCE: Final = 1024 * 1024
+
 
 class BatchResult(NamedTuple):
     """The result of one `WriteBatch.write`. ``failed_tasks``: the task that failed with ``task_fault``, and all later
@@ -110,8 +113,10 @@ class WriteBatch:
                     (journal if write.stream.journal else pages).append(write)
             for write in pages:
                 stream = write.stream
-                if write.parts:
-                    opened.files.write_all(opened.descriptor(stream.path), b"".join(write.parts), write.at)
+                at = write.at
+                for data in joined(write.parts):
+                    opened.files.write_all(opened.descriptor(stream.path), data, at)
+                    at += len(data)
             for write in pages:  # all pages are synced before the journal refers to them
                 stream = write.stream
                 if write.sync:
@@ -151,6 +156,18 @@ class WriteBatch:
                 call()
             except Exception:  # a bug in one callback must not stop the other callbacks
                 log.exception("callback after a store write failed")
+
+
+def joined(parts: list[bytes]) -> Iterator[bytes]:
+    """Yield the parts in order, joined to pieces of at least `WRITTEN_AT_ONCE` bytes: a single piece would need as much
+    memory as all parts together.
+    """
+    begin = size = 0
+    for end, part in enumerate(parts, 1):
+        size += len(part)
+        if size >= WRITTEN_AT_ONCE or end == len(parts):
+            yield b"".join(parts[begin:end])
+            begin, size = end, 0
 
 
 def _write_zeros(files: Files, write: Write, descriptor: int) -> None:
@@ -344,7 +361,7 @@ class Write(NamedTuple):
 
 
 #: Bytes appended and not yet written above which producers of durable messages wait.
-MAX_PENDING_BYTES: Final = 32 * 1024 * 1024
+MAX_PENDING_BYTES: Final = 16 * 1024 * 1024
 
 #: Number of attempts of a stopping broker to write everything.
 SHUTDOWN_ATTEMPTS: Final = 3

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from stompring.store.writer import WRITTEN_AT_ONCE
+
 from .writer_fixture import JOURNAL, PAGE, WriterFixture
 
 
@@ -43,6 +45,15 @@ def test_pages_are_safe_before_the_journal_speaks_of_them(desk):
         ("write", "1.journal"),
         ("sync", "1.journal"),
     ]
+
+
+def test_a_large_batch_of_a_page_is_written_in_pieces_and_in_order(desk):
+    parts = [bytes([number]) * (WRITTEN_AT_ONCE // 4 + number) for number in range(10)]
+    for part in parts:
+        desk.page.append(part)
+    desk.write()
+    assert desk.data(PAGE) == b"".join(parts)
+    assert desk.files.operations.count(("write", "1.page")) == 3
 
 
 def test_a_segment_is_safe_before_the_next_one_begins(desk):
