@@ -10,9 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Generic
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from typing import TYPE_CHECKING, Any, Generic
 
 from stompring.broker.address import Address
 from stompring.broker.bridge import Bridge, BridgeState
@@ -23,6 +21,9 @@ from stompring.settings.model import PermissionType
 
 from .context import AdminContext, Security
 from .json_schema import Field, Fields, Schema, Source, Thing, reader, typed
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ def help_text(*counters: Counter[Any]) -> str:
 
 def families_of(thing: Thing, counters: Iterable[Counter[Thing]]) -> Iterator[Metric]:
     """Yield the metrics of one thing, without counters that have no value."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
     for metric, alike in groupby(counters, key=attrgetter("metric")):
         group = list(alike)
         kind = CounterMetricFamily if metric.endswith("_total") else GaugeMetricFamily
@@ -106,6 +109,8 @@ def labelled_families(
 
     ``labels`` are the names of the labels, separated by spaces.
     """
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     family = kind(name, text, labels=labels.split())
     for values, number in samples:

@@ -8,9 +8,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from prometheus_client.core import Metric
 from twisted.internet.threads import deferToThreadPool
 
 from stompring.replication.role import Node, NodeStatus, Role, rebuild_percent
@@ -34,6 +33,9 @@ from .json_schema import (
     structure,
     timestamp,
 )
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 LAKE: Fields[LakeBacklog] = {
     "lakeID": string("Id of the lake.", "lake.id"),

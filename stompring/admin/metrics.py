@@ -3,6 +3,8 @@
 prometheus_client renders the metrics that exist once (process, build, broker). This module renders the metrics of
 addresses and queues itself, in pieces: the objects that prometheus_client creates for each sample would take ten times
 as long with ten thousand samples.
+
+The first request imports prometheus_client, in about 10 ms: a broker without such requests needs 1 MB less.
 """
 
 from __future__ import annotations
@@ -10,13 +12,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import twisted
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.core import InfoMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
 import stompring
 from stompring.broker.address import Address
@@ -39,6 +37,11 @@ from .counters import (
 )
 from .ha import ha_families
 from .json_schema import TEXT, Thing
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
 
 #: Sample lines per piece: about 64 KiB, which a transport buffers before it pauses its producer.
 LINES_PER_PIECE = 500
@@ -101,7 +104,7 @@ OPENMETRICS = "application/openmetrics-text"
 NAMES = "name[]"
 
 
-class Families(Collector):
+class Families:
     """A collector for prometheus_client: the versions of this process, and the metrics that a function yields."""
 
     def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
@@ -109,6 +112,8 @@ class Families(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The families that have a sample."""
+        from prometheus_client.core import InfoMetricFamily
+
         build = {
             "version": stompring.__version__,
             "build": stompring.build(),
@@ -126,10 +131,12 @@ def process_registry(
 
     ``describe``: whether a request may select families by name.
     """
+    from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+
     registry = CollectorRegistry(auto_describe=describe)
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
-    registry.register(Families(families))
+    registry.register(cast("Collector", Families(families)))
     return registry
 
 
@@ -241,5 +248,7 @@ FAMILIES = Parameter(
 )
 def show_metrics(call: Call) -> Answer:
     """Show metrics in Prometheus's text format or as OpenMetrics."""
+    from prometheus_client.exposition import choose_encoder
+
     encode, content_type = choose_encoder(call.accept)
     return Answer(_pieces(call, encode, content_type.startswith(OPENMETRICS)), content_type=content_type)

@@ -10,7 +10,6 @@ import logging
 from functools import partial
 from typing import Any
 
-from prometheus_client.exposition import choose_encoder
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IAddress
 from twisted.python.failure import Failure
@@ -123,6 +122,8 @@ class StandbyResponder(Responder):
                 described["fault"] = context.reason
             return json_answer(described)
         # the answer of ``/metrics``: metrics of the process, the build, the role and the replicated log
+        from prometheus_client.exposition import choose_encoder
+
         encode, content_type = choose_encoder(self._header("accept") or "")
         return Answer(
             encode(process_registry(partial(ha_families, node, Role.STANDBY))), content_type=content_type

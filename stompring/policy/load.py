@@ -21,12 +21,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from importlib.metadata import EntryPoint, distributions
 from importlib.util import find_spec
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stompring.broker.ports import HOOK_EXCEPTIONS
 from stompring.errors import ConfigurationError
@@ -36,6 +35,9 @@ from stompring.settings.model import BrokerConfiguration, PluginConfiguration, P
 
 from .api import AddressPolicy, Parameter
 from .views import QueueView
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Found = TypeVar("Found")
 
@@ -141,6 +143,8 @@ def _from_file(name: str, path: Path) -> Entry:
 
 def _packages() -> Iterator[Entry]:
     """The policies of installed packages. One damaged package would make `importlib.metadata.entry_points` fail."""
+    from importlib.metadata import distributions
+
     seen = set()
     for distribution in distributions():
         name, points = "", []
@@ -368,6 +372,8 @@ def _first(named: Iterable[tuple[str, Found]]) -> dict[str, Found]:
 
 def entry_points() -> Iterator[EntryPoint]:
     """The entry points of installed packages. Packages whose metadata cannot be read are logged and skipped."""
+    from importlib.metadata import distributions
+
     for distribution in distributions():
         try:
             yield from distribution.entry_points.select(group=ENTRY_POINT_GROUP)

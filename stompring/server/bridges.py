@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost, DNSLookupError
 from twisted.internet.error import TimeoutError as ConnectTimeout
 from twisted.internet.interfaces import (
@@ -296,6 +295,8 @@ class BridgeConnection:
 
 def client_endpoint(connector: Connector, reactor: Any) -> IStreamClientEndpoint:
     """Return the endpoint of a connector. Raises `CertificateError`."""
+    from twisted.internet.endpoints import HostnameEndpoint  # imported here: few brokers have bridges
+
     endpoint = HostnameEndpoint(
         reactor, connector.host, connector.port, timeout=connector.connect_timeout / 1000
     )

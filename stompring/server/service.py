@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from twisted.application.service import MultiService
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks, maybeDeferred, succeed
 from twisted.internet.error import CannotListenError, ReactorNotRunning
@@ -86,7 +85,7 @@ def use_monotonic_clock(reactor: Any) -> None:
 log = logging.getLogger(__name__)
 
 
-class BrokerService(MultiService, AdminContext):
+class BrokerService(AdminContext):
     """A broker with its listeners. `start_listening` opens them, `stop_listening` closes them and every connection."""
 
     security: Security | None = None  # None: security-enabled is false
@@ -110,7 +109,6 @@ class BrokerService(MultiService, AdminContext):
 
         Raises `StoreError`, `ConfigurationError`.
         """
-        super().__init__()  # type: ignore[no-untyped-call]
         self.configuration = configuration
         self.reactor = reactor
         self.reactor_name = reactor_name(reactor)
