@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from benchmarks.brokers import FLOORS
+
 # seven fixed headers and, by -X, one that changes with every message
 HEADERS = tuple(
     word
@@ -39,8 +41,8 @@ class Case:
     beside_disk: bool = False
     # measured on stompring alone
     ours: bool = False
-    # also measured on the relay and on nats-server
-    floor: bool = False
+    # servers that do not speak STOMP, on which it is also measured
+    floors: tuple[str, ...] = ()
     # also measured on the other builds and reactors of stompring
     variants: bool = False
 
@@ -53,9 +55,9 @@ class Case:
 CASES = {
     case.name: case
     for case in (
-        Case("auto", "1 producer, 1 consumer, ack auto", (), floor=True, variants=True),
+        Case("auto", "1 producer, 1 consumer, ack auto", (), floors=tuple(FLOORS), variants=True),
         Case("websocket", "the same over WebSocket, a message for each frame", ("-E", "ws"), ours=True),
-        Case("tls", "the same over TLS", ("-E", "tls"), ours=True),
+        Case("tls", "the same over TLS", ("-E", "tls"), ours=True, floors=("relay",)),
         Case(
             "unique-headers",
             "as auto, 8 user headers, one of which always changes",
@@ -73,7 +75,7 @@ CASES = {
             "1 producer, 10 subscribers of a topic; deliveries",
             ("-t", "1", "-c", "10", "-W", "2000"),
             topic=True,
-            floor=True,
+            floors=tuple(FLOORS),
         ),
         Case(
             "receipts",
@@ -124,7 +126,7 @@ CASES = {
             "1 producer at 5,000 messages per second, 1 consumer, ack auto",
             ("-L", "5000"),
             latency=True,
-            floor=True,
+            floors=tuple(FLOORS),
             variants=True,
         ),
     )

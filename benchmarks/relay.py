@@ -1,9 +1,10 @@
 """A relay of bytes, which shows the cost of Twisted and Python without a broker.
 
-    python -m benchmarks.relay PORT
+    python -m benchmarks.relay ENDPOINT …
 
-A connection that sends SUBSCRIBE receives, unchanged, all bytes that the other connections send after their CONNECT.
-The relay does not parse, queue or acknowledge. `stompload -F relay` is its client. It uses Twisted's own reactor.
+It listens on endpoints of Twisted: ``tcp:PORT``, or ``ssl:PORT:certKey=FILE:privateKey=FILE``. A connection that sends
+SUBSCRIBE receives, unchanged, all bytes that the other connections send after their CONNECT. The relay does not parse,
+queue or acknowledge. `stompload -F relay` is its client. It uses Twisted's own reactor and TLS.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ from __future__ import annotations
 import sys
 
 from twisted.internet import reactor
-from twisted.internet.interfaces import IReactorCore, IReactorTCP
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.interfaces import IReactorCore
 from twisted.internet.protocol import Factory, Protocol
-
-from benchmarks.brokers.process import HOST
 
 CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
 
@@ -53,9 +53,10 @@ class Relay(Protocol):
 
 
 def main() -> None:
-    """Listen on the port of the command line until a signal ends the process."""
+    """Listen on the endpoints of the command line until a signal ends the process."""
     factory = Factory.forProtocol(Relay)
-    IReactorTCP(reactor).listenTCP(int(sys.argv[1]), factory, interface=HOST, backlog=1000)
+    for endpoint in sys.argv[1:]:
+        serverFromString(reactor, endpoint).listen(factory)
     IReactorCore(reactor).run()
 
 

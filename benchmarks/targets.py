@@ -111,6 +111,7 @@ TARGETS = (
     Target("deep-queue", None, 160, field="peak_mb", below=True, unit="MB"),
     Target("websocket", OURS, 0.9, peer_case="auto"),
     Target("tls", OURS, 0.85, peer_case="auto"),
+    Target("tls", "relay", 0.95),
     Target("idle", None, 60, field="rest_mb", below=True, unit="MB"),
     Target("stuck-subscriber", None, 0.9, field="stuck_ratio"),
     Target("stuck-subscriber", None, 0.9, field="draining_ratio"),

@@ -80,7 +80,7 @@ def start_all(
 def runs_on(case: Case, label: str, kind: type[Broker]) -> bool:
     """Return whether a case is measured on a broker with this label and kind."""
     if kind.protocol != "stomp":
-        return case.floor
+        return kind.name in case.floors
     if label in VARIANTS and label != OURS:
         return case.variants
     if case.ours:

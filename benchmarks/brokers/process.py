@@ -41,6 +41,23 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def tls_port() -> int | None:
+    """Return a free port for TLS, None if the program openssl, which `certificate` needs, is not installed."""
+    return free_port() if shutil.which("openssl") else None
+
+
+def certificate(directory: Path) -> tuple[Path, Path]:
+    """Create a certificate for localhost and its key, like the example in docs/settings.md. Returns their files."""
+    files = directory / "tls.pem", directory / "tls.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        + ["-days", "2", "-subj", "/CN=localhost", "-keyout", str(files[1]), "-out", str(files[0])],
+        capture_output=True,
+        check=True,
+    )
+    return files
+
+
 class Broker(ABC):
     """One broker process, as a context manager: it listens during the body. Afterwards its directory is deleted."""
 

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import urllib.request
@@ -16,7 +15,7 @@ from typing import ClassVar
 
 from lxml import etree
 
-from benchmarks.brokers.process import HOST, Broker, BrokerDied, Launch, free_port
+from benchmarks.brokers.process import HOST, Broker, BrokerDied, Launch, certificate, free_port, tls_port
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = "{urn:activemq:core}"
@@ -57,7 +56,7 @@ class Stompring(Broker):
         """
         super().__init__(env)
         self.http_port, self._websocket_port = free_port(), free_port()
-        self._tls_port = free_port() if tls and shutil.which("openssl") else None
+        self._tls_port = tls_port() if tls else None
         self._arguments = list(arguments)
         self._code = code
         self._settings = {"global-max-size": GLOBAL_MAX_SIZE} | dict(settings or {})
@@ -128,9 +127,7 @@ class Stompring(Broker):
         acceptors = tree.find(f".//{CORE}acceptors")
         if self._tls_port is not None and acceptors is not None:
             made = etree.SubElement(acceptors, f"{CORE}acceptor", name="tls")
-            made.text = (
-                f"ssl://{HOST}:{self._tls_port}?{PREFIXES};{WINDOW};keyStorePath={self._certificate()}"
-            )
+            made.text = f"ssl://{HOST}:{self._tls_port}?{PREFIXES};{WINDOW};keyStorePath={certificate(self.directory)[0]}"
         core = tree.find(f"{CORE}core")
         everywhere = tree.find(f".//{CORE}address-setting[@match='#']")
         if core is None or everywhere is None:
@@ -139,17 +136,6 @@ class Stompring(Broker):
             for name, text in elements.items():
                 _put(parent, name, text)
         tree.write(str(path), xml_declaration=True, encoding="UTF-8")
-
-    def _certificate(self) -> Path:
-        """Create a certificate for localhost with its key, like the example in docs/settings.md."""
-        files = self.directory / "tls.pem", self.directory / "tls.key"
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-            + ["-days", "2", "-subj", "/CN=localhost", "-keyout", str(files[1]), "-out", str(files[0])],
-            capture_output=True,
-            check=True,
-        )
-        return files[0]
 
 
 def _put(parent: etree._Element, name: str, text: str) -> None:

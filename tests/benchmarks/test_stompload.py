@@ -236,18 +236,23 @@ def broker():
         yield started
 
 
-@pytest.mark.parametrize("body", ["128", "100000"])
-@pytest.mark.parametrize("transport", ["tcp", "ws", "tls"])
-def test_every_message_arrives_over_each_transport(broker, transport, body):
+def over(transport, broker, *options):
+    """Run stompload over a transport, if OpenSSL's program and headers are installed for it."""
     if broker.transport_port(transport) is None:
         pytest.skip("openssl is not installed")
-    options = ["-E", transport, "-C", "1", "-s", body, "-n", "60", "-a", "client-individual", "-r", "1"]
     try:
-        numbers = load.run(broker, *options, "-d", f"/queue/{transport}.{body}", "-T", "20")
+        return load.run(broker, "-E", transport, *options)
     except load.LoadFailed as failure:
         if "built without TLS" not in str(failure):
             raise
         pytest.skip("OpenSSL is not installed with its headers")
+
+
+@pytest.mark.parametrize("body", ["128", "100000"])
+@pytest.mark.parametrize("transport", ["tcp", "ws", "tls"])
+def test_every_message_arrives_over_each_transport(broker, transport, body):
+    options = ["-C", "1", "-s", body, "-n", "60", "-a", "client-individual", "-r", "1"]
+    numbers = over(transport, broker, *options, "-d", f"/queue/{transport}.{body}", "-T", "20")
     assert (numbers["received"], numbers["distinct"], numbers["disordered"]) == (60, 60, 0)
 
 
@@ -261,7 +266,8 @@ def test_it_runs_without_a_broker():
     assert (numbers["received"], numbers["distinct"], numbers["disordered"]) == (50, 50, 0)
 
 
-def test_the_relay_passes_on_what_producers_send():
+@pytest.mark.parametrize("transport", ["tcp", "tls"])
+def test_the_relay_passes_on_what_producers_send(transport):
     with Relay() as relay:
-        numbers = load.run(relay, "-n", "50", "-C", "1", "-c", "2", "-t", "1", "-T", "20")
+        numbers = over(transport, relay, "-n", "50", "-C", "1", "-c", "2", "-t", "1", "-T", "20")
     assert (numbers["received"], numbers["distinct"]) == (100, 100)
