@@ -52,6 +52,9 @@ MAX_SUBJECT_LENGTH = 200
 
 OPENSSL_VERSIONS = {"TLSv1.2": SSL.TLS1_2_VERSION, "TLSv1.3": SSL.TLS1_3_VERSION}
 
+#: SSL_MODE_ENABLE_PARTIAL_WRITE, which pyOpenSSL sets: a write ends after one record, even if its data is longer.
+ENABLE_PARTIAL_WRITE = 1
+
 _OPTIONS = (
     SSL.OP_NO_COMPRESSION | SSL.OP_CIPHER_SERVER_PREFERENCE | SSL.OP_NO_RENEGOTIATION | SSL.OP_SINGLE_ECDH_USE
 )
@@ -106,6 +109,7 @@ def tls_context(tls: Tls, application: bytes | None = None) -> TlsContext:
 def _context(tls: Tls, identity: Identity, application: bytes | None) -> SSL.Context:
     context = new_context(SSL.TLS_SERVER_METHOD, _OPTIONS, tls)
     context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # saves memory: idle connections have no buffers
+    context.clear_mode(ENABLE_PARTIAL_WRITE)
     if application is not None:
         context.set_alpn_select_callback(
             lambda _, offered: application if application in offered else SSL.NO_OVERLAPPING_PROTOCOLS
@@ -198,12 +202,15 @@ LINGER = 5.0
 #: Maximum bytes of data in one TLS record, and maximum bytes that a record has in addition to its data.
 MAX_RECORD, RECORD_OVERHEAD = 16_384, 512
 
+#: Bytes of data that are encrypted at once. Fewer bytes wait for the end of the round.
+GATHERED = 4 * MAX_RECORD
+
 
 class TlsConnection(TLSMemoryBIOProtocol):
     """A TLS connection of a client. It depends on private fields of Twisted's class for the state of the handshake.
 
-    Twisted joins small writes in the next iteration of the reactor. This class writes immediately, because an `Outbox`
-    has already joined the small writes.
+    Twisted joins small writes in the next iteration of the reactor. This class joins them at the end of the round, and
+    on a stock reactor writes immediately.
     """
 
     factory: TlsFactory
@@ -211,6 +218,11 @@ class TlsConnection(TLSMemoryBIOProtocol):
     _first_bytes = b""
     _ended = False
     _timer: IDelayedCall | None = None
+
+    def __init__(self, factory: TlsFactory, inner: IProtocol) -> None:
+        super().__init__(factory, inner)  # type: ignore[no-untyped-call]
+        self._parts: list[bytes] = []  # data to encrypt
+        self._size = 0  # bytes of all parts together
 
     def dataReceived(self, data: bytes) -> None:
         if not self._first_bytes:
@@ -241,33 +253,47 @@ class TlsConnection(TLSMemoryBIOProtocol):
             self.wrappedProtocol.dataReceived(b"".join(records))
         if ended and not self._lostTLSConnection:
             if reason is None:
-                self._shutdownTLS()  # type: ignore[no-untyped-call]
+                self._shutdownTLS()
             self._tlsShutdownFinished(reason)
         self._flushSendBIO()  # type: ignore[no-untyped-call]
 
     def write(self, data: bytes) -> None:
-        """Encrypt ``data``, and write all its records together. Twisted writes them one by one."""
-        if not self._handshakeDone or self.disconnecting or self._lostTLSConnection or self._appSendBuffer:
+        """Encrypt ``data`` with all other data of this round."""
+        if not self._handshakeDone:
             super().write(data)  # type: ignore[no-untyped-call]
+        elif self._producer is not None or not self.disconnecting:
+            self._parts.append(data)
+            self._size += len(data)
+            if self._size >= GATHERED:
+                self._encrypt()
+            elif len(self._parts) == 1:
+                self.factory.at_round_end(self._encrypt)
+
+    def _encrypt(self) -> None:
+        """Encrypt the gathered data, and write all its records together. Twisted writes them one by one."""
+        data = b"" if self._aborted else b"".join(self._parts)
+        self._parts.clear()
+        self._size = 0
+        if not data or self._lostTLSConnection:
+            return
+        if self._appSendBuffer:
+            self._bufferedWrite(data)  # type: ignore[no-untyped-call]
             return
         tls = self.getHandle()  # type: ignore[no-untyped-call]
-        view, at = memoryview(data), 0
         try:
-            while at < len(data):
-                at += tls.send(view[at : at + MAX_RECORD])
+            tls.sendall(data)
         except SSL.WantReadError:
-            self._bufferedWrite(data[at:])  # type: ignore[no-untyped-call]
+            self._bufferedWrite(data)  # type: ignore[no-untyped-call]
+            return
         except SSL.Error:
             self._tlsShutdownFinished(Failure())
             return
         transport: Any = self.transport
-        size = at + (at // MAX_RECORD + 1) * RECORD_OVERHEAD
-        try:
-            while len(written := tls.bio_read(size)) == size:
-                transport.write(written)
-        except SSL.WantReadError:
-            return
-        transport.write(written)
+        transport.write(tls.bio_read(len(data) + (len(data) // MAX_RECORD + 1) * RECORD_OVERHEAD))
+
+    def _shutdownTLS(self) -> None:
+        self._encrypt()
+        super()._shutdownTLS()  # type: ignore[no-untyped-call]
 
     def _end(self) -> None:
         """End the protocol when the client has ended TLS, or violated it, even if TCP is still open.
@@ -333,10 +359,12 @@ class TlsFactory(TLSMemoryBIOFactory):
         self.failed = failed
         self._context = context
         self.reactor = reactor
+        self.at_round_end: Callable[[Callable[[], None]], None]
+        self.at_round_end = getattr(reactor, "call_at_round_end", lambda call: call())
 
     def buildProtocol(self, addr: IAddress | None) -> TlsConnection | None:  # type: ignore[override]
         inner = self.wrappedFactory.buildProtocol(addr)
-        return None if inner is None else TlsConnection(self, inner)  # type: ignore[no-untyped-call]
+        return None if inner is None else TlsConnection(self, inner)
 
     def serverConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
         # the current context: certificates may have been reloaded since the last connection

@@ -420,7 +420,7 @@ def test_every_private_name_that_tls_uses_is_listed_and_there():
         node for path in modules("server") for node in parsed(path).body if isinstance(node, ast.ClassDef)
     ]
     (connection,) = [node for node in classes if node.name == "TlsConnection"]
-    own = {"_read", "_end", "_why", "_first_bytes", "_ended", "_timer"}
+    own = {"_read", "_encrypt", "_end", "_why", "_parts", "_size", "_first_bytes", "_ended", "_timer"}
     used = {
         node.attr for node in ast.walk(connection) if isinstance(node, ast.Attribute) and private(node.attr)
     }

@@ -108,8 +108,8 @@ def secured(authority):
     return Tls((broker,), trust_store_path=trust, want_client_auth=True)
 
 
-def stomp(authority):
-    clock, asked = Clock(), Asked()
+def stomp(authority, clock=None):
+    clock, asked = clock or Clock(), Asked()
     acceptor = StompAcceptor("s", "127.0.0.1", 0, anycast_prefix=("/queue/",), tls=secured(authority))
     service = service_of(acceptor, clock)
     factory = StompFactory(service.broker, acceptor, asked, service.connections, service.outgoing, clock)
@@ -239,3 +239,84 @@ def test_what_strangers_write_stays_on_one_line(authority, tmp_path, caplog, mon
 
 def long_name():
     return [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "y" * 60) for _ in range(50)]
+
+
+class Rounds(Clock):
+    """A clock with rounds that the test ends."""
+
+    def __init__(self):
+        super().__init__()
+        self._at_end = []
+
+    def call_at_round_end(self, call):
+        """See RoundsReactor."""
+        self._at_end.append(call)
+
+    def end_round(self):
+        """The end of a round."""
+        calls, self._at_end = self._at_end, []
+        for call in calls:
+            call()
+
+
+def record_sizes(data):
+    """The bytes of data in each TLS record of data of an application, without those that OpenSSL adds."""
+    found = []
+    while data:
+        assert data[0] == 0x17
+        length = int.from_bytes(data[3:5])
+        found.append(length - 17)
+        data = data[5 + length :]
+    return found
+
+
+@pytest.fixture
+def rounds(authority):
+    """The ends of a connection that writes in rounds: the broker's, and the client's after its CONNECT."""
+    reactor = Rounds()
+    factory, _ = stomp(authority, reactor)
+    client = Client(factory.buildProtocol(None), authority.trusting())
+    client.say(CONNECT)
+    reactor.end_round()
+    assert client.hear().startswith(b"CONNECTED\n")
+    return client.protocol.wrappedProtocol, client, reactor
+
+
+def test_data_of_a_round_is_one_record(rounds):
+    wire, client, reactor = rounds
+    wire.write(b"a")
+    wire.write(b"b")
+    assert client.transport.value() == b""
+    reactor.end_round()
+    assert record_sizes(client.transport.value()) == [2]
+    assert client.hear() == b"ab"
+
+
+def test_much_data_is_encrypted_at_once_in_full_records(rounds):
+    wire, client, _ = rounds
+    wire.write(b"a")
+    wire.write(bytes(70_000))
+    assert record_sizes(client.transport.value()) == [16_384] * 4 + [70_001 - 4 * 16_384]
+    assert len(client.hear()) == 70_001
+
+
+def test_a_close_within_a_round_comes_after_its_data(rounds):
+    wire, client, reactor = rounds
+    wire.write(b"a")
+    wire.close()
+    wire.write(b"b")
+    assert record_sizes(client.transport.value()) == [1, 2]  # the second is the alert that ends TLS
+    assert client.hear() == b"a"
+    reactor.end_round()
+    assert client.hear() == b""
+
+
+def test_a_connection_that_is_aborted_within_a_round_sends_no_data(rounds, caplog):
+    caplog.set_level("INFO")
+    wire, client, reactor = rounds
+    wire.write(b"a")
+    wire.transport.abortConnection()
+    reactor.end_round()
+    assert client.hear() == b"" and client.transport.aborted
+    client.protocol.connectionLost(LOST)
+    assert "TLS error" not in caplog.text
