@@ -87,9 +87,13 @@ LONG_READ = 1024 * 1024
 SCATTER, MAX_PARTS = 128 * 1024, 512
 
 #: Seconds for which a poll is repeated, if the poll before it has waited for less: the kernel takes as long to wake a
-#: thread. If that finds no event, the next `REST` polls are not repeated: so 5,000 events per second, which are further
-#: apart, do not keep the processor busy.
-SPIN, REST = 100e-6, 32
+#: thread.
+SPIN = 100e-6
+
+#: Minimum and maximum number of polls that are neither repeated nor timed, after repeated polls without an event or a
+#: poll with several events. The number doubles with each failure, and halves with each success: so 5,000 events per
+#: second, which are further apart, do not keep the processor busy.
+REST, MAX_REST = 32, 1024
 
 #: Writing state of a connection: not waiting, waiting for the end of the round, waiting for EPOLLOUT.
 IDLE, ROUND, SOCKET = 0, 1, 2
@@ -111,6 +115,7 @@ class RoundsReactor(EPollReactor):
         self._may_spin = len(os.sched_getaffinity(0)) > 1  # on one processor it would only delay the client
         self._spins = False
         self._rest = 0  # number of further polls that are not repeated
+        self._next_rest = REST  # value of ``_rest`` after the next failure
 
     def dispose(self) -> None:
         """Close the descriptors of a reactor that has not run."""
@@ -161,28 +166,33 @@ class RoundsReactor(EPollReactor):
 
     def _wait(self, timeout: float) -> list[tuple[int, int]]:
         """Wait for events, for at most ``timeout`` seconds, -1: without limit."""
-        begun = self.now()
-        events = self.poll(timeout, MAX_EVENTS)
         if self._rest:
             self._rest -= 1
-        else:
-            self._spins = self._may_spin and self.now() - begun < SPIN and len(events) == 1
+            return self.poll(timeout, MAX_EVENTS)
+        begun = self.now()
+        events = self.poll(timeout, MAX_EVENTS)
+        if len(events) > 1:  # of several clients the next poll finds more if it comes later
+            self._rest = REST
+        elif events:
+            self._spins = self._may_spin and self.now() - begun < SPIN
         return events
 
     def _spin(self, timeout: float) -> list[tuple[int, int]]:
         """Look for events for `SPIN` seconds without sleep, then wait for them."""
         events = self.poll(0, MAX_EVENTS)
-        if events or timeout == 0:
-            self._spins = len(events) <= 1  # of several clients the next poll finds more if it comes later
-            return events
-        end = self.now() + (SPIN if timeout < 0 else min(timeout, SPIN))
-        while self.now() < end:
-            events = self.poll(0, MAX_EVENTS)
-            if events:
-                return events
-        self._spins = False
-        self._rest = REST
-        return self.poll(-1 if timeout < 0 else max(0.0, timeout - SPIN), MAX_EVENTS)
+        if not events and timeout:
+            end = self.now() + (SPIN if timeout < 0 else min(timeout, SPIN))
+            while not events and self.now() < end:
+                events = self.poll(0, MAX_EVENTS)
+            if not events:
+                self._spins = False
+                self._rest, self._next_rest = self._next_rest, min(MAX_REST, 2 * self._next_rest)
+                return self.poll(-1 if timeout < 0 else max(0.0, timeout - SPIN), MAX_EVENTS)
+            self._next_rest = max(REST, self._next_rest // 2)
+        if len(events) > 1:
+            self._spins = False
+            self._rest = REST
+        return events
 
     def runUntilCurrent(self) -> None:
         """Run a round without a poll: due timers and calls from threads."""

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import itertools
 import re
 import socket
 import subprocess
@@ -556,35 +557,66 @@ def test_call_before_rounds_on_a_stock_reactor_comes_before_each_event():
     assert order == ["check", "event (1, 2)", "check", "timers"]
 
 
+class Events:
+    """A poll with simulated time: ``numbers`` of events in turn, after ``gaps`` in turn."""
+
+    def __init__(self, reactor, gaps, numbers=(1,)):
+        self.now = self.busy = 0.0  # ``busy``: seconds in polls that did not sleep
+        self.slept = 0
+        self._gaps = itertools.cycle(gaps)
+        self._due = next(self._gaps)
+        self._numbers = itertools.cycle(numbers)
+        reactor.poll, reactor.now = self._poll, lambda: self.now
+
+    def last(self):
+        """No event follows for a while."""
+        self._gaps = itertools.repeat(10.0)
+
+    def _poll(self, timeout, most):
+        self.now += 5e-6
+        self.busy += 5e-6
+        if timeout and self._due > self.now:
+            self.slept += 1
+            self.now = self._due if timeout < 0 else min(self._due, self.now + timeout)
+        if self._due > self.now:
+            return []
+        self._due = self.now + next(self._gaps)
+        return [(-1, 0)] * next(self._numbers)
+
+
 @pytest.mark.parametrize(
     ("gap", "spins"),
     [(20e-6, True), (80e-6, True), (200e-6, False), (1e-3, False)],
     ids=lambda value: str(value),
 )
 def test_only_while_events_follow_each_other_fast_a_poll_does_not_sleep(test, gap, spins):
-    now, due, slept = 0.0, gap, 0
-
-    def poll(timeout, most):
-        nonlocal now, due, slept
-        now += 5e-6
-        if timeout and due > now:
-            slept += 1
-            now = due if timeout < 0 else min(due, now + timeout)
-        if due > now:
-            return []
-        due = now + gap
-        return [(-1, 0)]
-
-    test.reactor.poll = poll
-    test.reactor.now = lambda: now
+    events = Events(test.reactor, [gap])
     for _ in range(100):
         test.reactor.doPoll(None)
-    assert slept == (1 if spins else 100)
-    gap = 10.0  # the last one: looks for 100 µs, then sleeps
+    assert events.slept == (1 if spins else 100)
+    events.last()  # looks for 100 µs, then sleeps
     test.reactor.doPoll(None)
-    before = now
+    before = events.now
     test.reactor.doPoll(0.5)
-    assert 0.5 <= now - before <= 0.6 or not spins
+    assert 0.5 <= events.now - before <= 0.6 or not spins
+
+
+def test_of_several_clients_a_poll_sleeps_even_if_events_follow_fast(test):
+    events = Events(test.reactor, [20e-6], numbers=[1, 2])
+    for _ in range(100):
+        test.reactor.doPoll(None)
+    assert events.slept > 90
+
+
+def test_events_that_seldom_follow_fast_make_few_polls_busy(test):
+    events = Events(test.reactor, [50e-6, 350e-6])  # 5,000 a second
+    for _ in range(20_000):
+        test.reactor.doPoll(None)
+    assert events.busy < 20_000 * 5e-6 * 1.05
+    busy = Events(test.reactor, [50e-6])
+    for _ in range(1_500):
+        test.reactor.doPoll(None)
+    assert busy.slept < 1_100  # the polls repeat again, at the latest after `MAX_REST`
 
 
 class logged:
