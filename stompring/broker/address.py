@@ -699,14 +699,17 @@ def distribute(
     direct = not due and traits.group is None
     direct = direct and not (message.expires and is_expired(message, broker.clock.now))
     unwritten = direct and not durable
+    tail, body_at = message.tail, message.body_at
     members = []
     for queue in queues:
         dispatcher, ready = queue.dispatcher, queue.ready
+        if unwritten and ready and queue.deliver_tail(traits, tail, body_at):
+            continue  # the usual case: the queue keeps up
         # without free memory, a message bypasses the page only if its delivery also settles it
         may_wait = bool(ready) and (ready[0].settles_on_delivery or areas.free_memory(0))
         if (
             unwritten and ready and may_wait and not dispatcher.blocks and not dispatcher.count
-        ):  # the fast path of a queue whose consumers keep up
+        ):  # the fast path of a queue whose consumers keep up, and have to acknowledge
             queue.messages_added += 1
             consumer = ready[0] if len(ready) == 1 else dispatcher.next_consumer()
             consumer.deliver_message(message)

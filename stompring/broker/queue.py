@@ -1443,7 +1443,7 @@ class Queue(QueueBase):
     def deliver_tail(self, traits: Traits, tail: bytes, body_at: int) -> bool:
         """Deliver a message by its bytes, without a `Message`. Return False if the caller must `enqueue` it.
 
-        The message has no group and does not expire, and a consumer is ready.
+        The message has no group and has not expired, and a consumer is ready.
         """
         dispatcher, ready = self.dispatcher, self.ready
         if dispatcher.blocks or dispatcher.count:
