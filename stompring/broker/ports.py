@@ -214,8 +214,8 @@ class Block(Protocol):
     def message(self, index: int) -> Message:
         """Return a message. All queues get the same object, while one of them holds it."""
 
-    def decode(self, index: int) -> Message:
-        """Return a message as a new object that no queue shares, for a caller that does not keep it."""
+    def tail(self, index: int) -> tuple[Traits, bytes, int, int]:
+        """Return traits, encoded tail, offset of the body, and expiry (epoch ms, 0: never) of a message."""
 
     def due(self, index: int) -> int:
         """Return the due time that the sender of a message requested (epoch ms, 0: none)."""

@@ -1725,17 +1725,16 @@ class TargetArea:
                 consumer = dispatcher.consumer_for_any()
                 if consumer is None:
                     break
-                if untouched and consumer.settles_on_delivery:
-                    message = block.decode(at)
-                    traits = message.traits
+                if untouched and consumer.writes_tails:
+                    traits, tail, body_at, expires = block.tail(at)
                     if traits.group is not None:
                         break
-                    if not message.expires:
+                    if not expires:
                         if at != run.stop or traits.durable is not run.durable:
                             run.settle()
                             run.first, run.durable = at, traits.durable
                         run.stop = at + 1
-                        consumer.deliver_message(message)
+                        consumer.write_tail(traits, tail, body_at)
                         passed += 1
                         if passed % FETCH_BATCH == 0 and not in_time():
                             break

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, count
 from pathlib import Path
+from struct import Struct
 from typing import Final
 from weakref import WeakValueDictionary
 from zlib import compress, crc32, decompress
@@ -85,6 +86,8 @@ OVERHEAD: Final = 400
 
 _unpack = MESSAGE.unpack_from
 _unpack_lengths = LENGTHS.unpack_from
+# of the fields of `MESSAGE`: flags, priority, expires, and the four lengths
+_unpack_tail = Struct("<xBB21xQ16xIIII").unpack_from
 _PROLOGUE: Final = MESSAGE.size
 _FRAME: Final = PREFIX.size
 
@@ -112,12 +115,6 @@ class Block:
             shared = page.shared.get(index)
             if shared is not None and shared.holders:
                 return shared
-        message = self.decode(index)
-        if page.left > 1:
-            page.share(index, message)
-        return message
-
-    def decode(self, index: int) -> Message:
         data, at = self._data, self._at[index - self.first]
         # fmt: off
         (_, flags, priority, _, _, number, timestamp, expires, _, _,
@@ -127,7 +124,21 @@ class Block:
         tail_at = start + traits_length
         tail = data[tail_at : tail_at + head + body + 2]
         traits = self._memo.recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
-        return RecoveredMessage(number, self._address, traits, tail, head, timestamp, expires, self._account)
+        message = RecoveredMessage(
+            number, self._address, traits, tail, head, timestamp, expires, self._account
+        )
+        if page.left > 1:
+            page.share(index, message)
+        return message
+
+    def tail(self, index: int) -> tuple[Traits, bytes, int, int]:
+        data, at = self._data, self._at[index - self.first]
+        flags, priority, expires, head, body, queues, traits_length = _unpack_tail(data, at)
+        start = at + _PROLOGUE + 4 * queues
+        tail_at = start + traits_length
+        tail = data[tail_at : tail_at + head + body + 2]
+        traits = self._memo.recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
+        return traits, tail, head, expires
 
     def due(self, index: int) -> int:
         due: int = _unpack(self._data, self._at[index - self.first])[8]

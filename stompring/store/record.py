@@ -287,6 +287,9 @@ ROUTING_MASK: Final = 6
 #: content bytes[length]
 _LENGTH: Final = Struct("<I")
 _pack_message = MESSAGE.pack
+# the fields before the message number, and those after it
+_pack_begin = Struct("<BBBBI").pack
+_pack_end = Struct("<QQQQIIII").pack
 _pack_prefix = PREFIX.pack
 
 
@@ -369,28 +372,24 @@ def message_records(
     assert record is not None
     flags, priority, part = record[0], record[1], len(record) - 2
     fixed = MESSAGE.size + len(rest)
+    begin = _pack_begin(1, flags, priority, 0, address)
+    length = end = b""  # these bytes are usually the same for many messages
+    timestamp = expires = body_at = size = -1
     records = []
     for message in messages:
-        tail, body_at = message.tail, message.body_at
-        size = len(tail)
-        head = _pack_message(
-            1,
-            flags,
-            priority,
-            0,
-            address,
-            message.number,
-            message.timestamp,
-            message.expires,
-            due,
-            transaction,
-            body_at,
-            size - body_at - 2,
-            queues,
-            part,
-        )
-        head += rest
-        records.append(_pack_prefix(fixed + size, crc32(tail, crc32(head))) + head + tail)
+        tail = message.tail
+        if (
+            len(tail) != size
+            or message.timestamp != timestamp
+            or message.expires != expires
+            or message.body_at != body_at
+        ):
+            size, timestamp, expires, body_at = len(tail), message.timestamp, message.expires, message.body_at
+            length = (fixed + size).to_bytes(4, "little")
+            end = _pack_end(timestamp, expires, due, transaction, body_at, size - body_at - 2, queues, part)
+            end += rest
+        head = begin + message.number.to_bytes(8, "little") + end
+        records.append(length + crc32(tail, crc32(head)).to_bytes(4, "little") + head + tail)
     return records
 
 

@@ -4,7 +4,10 @@ import json
 from struct import pack_into
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from stompring.broker.message import Message, Traits
 from stompring.store.encoder import unpack_recurrence
 from stompring.store.record import (
     GREATEST_ID,
@@ -15,8 +18,11 @@ from stompring.store.record import (
     STATE,
     TRANSACTION,
     Kind,
+    encode_traits,
     fits,
     framed,
+    message_head,
+    message_records,
 )
 from stompring.store.segment import HEADER, SegmentScan, build_footer
 
@@ -147,3 +153,19 @@ def test_scan_skips_malformed_payloads():
     assert len(footer.starts) == len(payloads) + len(wrong)
     numbers = sorted(int.from_bytes(each[8:16], "little") for each in payloads if each[0] == Kind.MESSAGE)
     assert (footer.least_number, footer.greatest_number) == (numbers[0], numbers[-1])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([9, 10, 2**40]), st.binary(max_size=3), st.integers(1, 2), st.integers(0, 1)
+        )
+    )
+)
+def test_messages_encoded_together_are_as_those_encoded_one_by_one(messages):
+    traits = Traits(b"color:red\n", b"/queue/q")
+    address = StoredBroker().queue("q").address
+    made = [Message(number, address, traits, *values) for number, *values in messages]
+    queues = b"\1\0\0\0"
+    records = message_records(made, traits, 7, queues + encode_traits(traits)[2:])
+    assert records == [framed(message_head(message, 7, queues) + message.tail) for message in made]

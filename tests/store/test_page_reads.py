@@ -134,6 +134,9 @@ def test_headers_without_a_message(world, q):
     assert page.shared == {}
     assert block.message(0).traits is block.traits(0)
     assert (page.soonest_due, page.soonest_expiry) == (due, expires)
+    for number in (0, 1):
+        message = block.message(number)
+        assert block.tail(number) == (message.traits, message.tail, message.body_at, message.expires)
 
 
 def test_read_messages_are_charged_to_the_configured_account(world, q):
