@@ -105,7 +105,9 @@ class Stompring(Broker):
         argv = [python(), "-m", *module, "run", "--config", str(config), "--data", str(self.data)]
         argv += self._arguments
         path = [str(self._root)] if self._code is None else [str(self._code), str(self._root)]
-        return Launch(argv, {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"})
+        # bytecode, as pip makes it; an empty value lets Python write it
+        bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "bytecode")}
+        return Launch(argv, {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1", **bytecode})
 
     def _write_config(self, path: Path) -> None:
         shipped = self._root / "config/broker.xml"

@@ -331,6 +331,11 @@ class RoundsConnection(tcp.Server):
             if self.waits == SOCKET:
                 self.stopWriting()
             return None
+        if written and resumes and not self.TLS:  # Twisted's method would first send its own buffer, which is empty
+            self.stopWriting()
+            self.producerPaused = False
+            self.producer.resumeProducing()  # type: ignore[union-attr]
+            return None
         # Twisted's method writes its own buffer. If it is empty then, it resumes the producer or ends the connection.
         why = super().doWrite()  # type: ignore[no-untyped-call]
         if self.dataBuffer:

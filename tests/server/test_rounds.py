@@ -271,6 +271,7 @@ def test_connections_that_flood_share_the_reads_of_a_round(test, number, most):
 def test_a_slow_socket_pauses_the_producer_and_gets_everything_in_order(test):
     client, peer = test.pair()
     peer.transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
+    wire = counted(peer)
     peer.transport.registerProducer(peer, True)
     written = b"".join(number.to_bytes(4) for number in range(500_000))
     for at in range(0, len(written), 100_000):
@@ -284,6 +285,7 @@ def test_a_slow_socket_pauses_the_producer_and_gets_everything_in_order(test):
     assert bytes(received) == written
     test.until(lambda: peer.events)
     assert peer.events == ["resume"]
+    assert 0 not in wire.sent, "an empty write is a system call in vain"
     assert test.reactor.getWriters() == [], "a drained connection must not wait for EPOLLOUT"
 
 
