@@ -85,8 +85,7 @@ _SIZES = {5: 8, 6: 8, 7: 2, 8: 2, 15: 3, 16: 2, 19: 2, 20: 2}
 
 def java_class(jar: str, name: str) -> JavaClass:
     """A class of the distribution, by its name with dots."""
-    reader = _ClassReader(jar_entry(jar, name.replace(".", "/") + ".class"))
-    return reader.read()
+    return _ClassReader(jar_entry(jar, name.replace(".", "/") + ".class")).read()
 
 
 class _ClassReader:

@@ -69,8 +69,7 @@ def test_routing_types_change(server):
     server.done("PATCH", ONE, {"routingTypes": ["ANYCAST", "MULTICAST"]})
     problem = server.refused(409, "PATCH", ONE, {"routingTypes": ["MULTICAST"], "paused": True})
     assert "queue q" in problem["detail"]
-    shown = server.get(ONE)
-    assert pick(shown, "routingTypes", "paused") == (["ANYCAST", "MULTICAST"], False)
+    assert pick(server.get(ONE), "routingTypes", "paused") == (["ANYCAST", "MULTICAST"], False)
 
 
 def test_pause_applies_to_existing_and_new_queues(server):

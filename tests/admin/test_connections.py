@@ -54,8 +54,7 @@ def test_close(queue, client, server):
     client.put()
     client.subscribe(ack="client")
     assert server.shown()["deliveringCount"] == 1
-    number = client.session.number
-    server.done("DELETE", path("connections", number))
+    server.done("DELETE", path("connections", client.session.number))
     server.advance()
     assert b"ERROR" in client.received and b"message:Connection closed by management" in client.received
     assert client.wire.disconnecting

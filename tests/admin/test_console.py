@@ -95,8 +95,7 @@ def test_files_are_served(server, path, content, content_type):
     ],
 )
 def test_nothing_else_is_served(server, path):
-    problem = server.refused(404, "GET", path)
-    assert "does not exist" in problem["detail"]
+    assert "does not exist" in server.refused(404, "GET", path)["detail"]
 
 
 def test_path_that_is_not_utf8_gets_400(server):
@@ -253,8 +252,7 @@ def test_content_security_policy(server):
     ],
 )
 def test_web_sockets_of_the_host_may_be_opened(server, host, sources):
-    reply = server.ask("GET", "/", headers={"Host": host})
-    assert directives(reply)["connect-src"] == sources
+    assert directives(server.ask("GET", "/", headers={"Host": host}))["connect-src"] == sources
 
 
 @pytest.mark.parametrize(

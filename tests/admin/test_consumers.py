@@ -104,8 +104,7 @@ def test_credit_is_0_while_the_window_in_bytes_is_used_up(client, server):
     client.subscribe(id="s", ack="client", **{"consumer-window-size": "10", "prefetch-count": "5"})
     assert consumer(server)["credit"] == 5
     sends(client, 1)
-    shown = consumer(server)
-    assert pick(shown, "credit", "consumerWindowSize") == (0, 10)
+    assert pick(consumer(server), "credit", "consumerWindowSize") == (0, 10)
 
 
 def test_a_connection_counts_what_ended_subscriptions_were_delivered(client, server):

@@ -6,8 +6,7 @@ from .admin_server import BEGIN, AdminServer
 
 
 def test_no_metrics_without_tls():
-    text = AdminServer().ask("GET", "/metrics").text
-    assert not re.search("certificate|tls|proxy", text)
+    assert not re.search("certificate|tls|proxy", AdminServer().ask("GET", "/metrics").text)
 
 
 def test_metrics_with_tls(server):

@@ -336,8 +336,7 @@ def test_only_messages_with_an_origin_are_retried(server, client):
     send(client, b"letter")
     reject(server)
     send(client, b"sent here", to="DLQ")
-    named = ids(server, "DLQ")
-    task = do(server, "retry", queue="DLQ", messages=[named["sent here"]])
+    task = do(server, "retry", queue="DLQ", messages=[ids(server, "DLQ")["sent here"]])
     assert counts(task) == ("completed", 0, 0, 1) and "is not a dead letter" in task["error"]
     assert retried(server) == ("completed", 1, 0, 0)
     assert bodies(server, "DLQ") == ["sent here"] and bodies(server) == ["letter"]
@@ -402,8 +401,7 @@ def test_remove_and_expire_what_matches(server, client):
     assert do(server, "remove", filter="n = '1'")["done"] == 1
     assert do(server, "expire", filter="n > 2")["done"] == 2
     assert bodies(server) == ["2"] and bodies(server, "late") == ["3", "4"]
-    shown = server.shown()
-    assert pick(shown, "messagesAcknowledged", "messagesExpired") == (1, 2)
+    assert pick(server.shown(), "messagesAcknowledged", "messagesExpired") == (1, 2)
 
 
 # ---- tasks
@@ -433,8 +431,7 @@ def test_more_tasks_than_may_run_are_refused(server, operation):
 
 def test_a_task_is_cancelled_between_slices():
     server = with_full_target("BLOCK")
-    task = do(server, "move", address="p", wait=False)
-    location = path("tasks", task["taskID"])
+    location = path("tasks", do(server, "move", address="p", wait=False)["taskID"])
     server.advance(0.05)
     assert counts(server.get(location)) == ("running", 2, 0, 0)
     server.done("DELETE", location)
@@ -462,8 +459,7 @@ def test_a_purge_is_a_task(server, client):
     assert (reply.status, reply.json["operation"], reply.json["total"]) == (202, "purge", 3)
     assert reply.headers["location"] == path("tasks", reply.json["taskID"])
     server.advance(0, 5)
-    ended = again(server, reply.json)
-    assert pick(ended, "state", "done") == ("completed", 3)
+    assert pick(again(server, reply.json), "state", "done") == ("completed", 3)
     selected = server.ask("POST", "/api/v1/queues/q/purge", {"wait": False, "filter": "a = 1"})
     assert selected.json["total"] is None
     assert server.refused(400, "POST", "/api/v1/queues/q/purge", {"wait": "no"})["field"] == "wait"
@@ -480,8 +476,7 @@ def test_the_last_hundred_tasks_stay(server):
 
 def test_a_target_that_stays_full_fails_the_task():
     server = with_full_target("BLOCK")
-    task = do(server, "move", address="p", wait=False)
-    location = path("tasks", task["taskID"])
+    location = path("tasks", do(server, "move", address="p", wait=False)["taskID"])
     server.advance(0.05, 100)
     assert server.get(location)["state"] == "running"
     server.advance(0.05, 1000)

@@ -175,8 +175,7 @@ def test_permission_and_its_rule(server, permission, query, allowed, match, role
 
 
 def test_without_matching_entry_everything_is_denied(server):
-    security = server.service.security
-    security.authority.use(Permissions((entry("orders", view="viewers"),)))
+    server.service.security.authority.use(Permissions((entry("orders", view="viewers"),)))
     found = asked(server, "send", "address=other", headers=login("berta"))
     assert pick(found, "allowed", "match") == (False, None)
     assert found["reason"] == "No <security-setting> matches address other: every operation is denied"

@@ -230,8 +230,7 @@ def test_metrics_of_logins_and_refusals(tmp_path):
     server = server_where(tmp_path, (P.VIEW, MANAGEMENT), (P.SEND, "a"))
     server.ask("GET", "/metrics", headers=basic("anna:wrong"))
     server.ask("POST", "/api/v1/reload", headers=basic())
-    client = server.stomp(login="anna", passcode="sécret:1")
-    client.subscribe("/queue/a")
+    server.stomp(login="anna", passcode="sécret:1").subscribe("/queue/a")
     text = server.ask("GET", "/metrics", headers=basic()).text
     assert 'stompring_logins_total{outcome="accepted"} 3.0' in text
     assert 'stompring_logins_total{outcome="refused"} 1.0' in text

@@ -130,8 +130,7 @@ def test_it_waits_for_a_store_with_much_to_write(server, outcome):
 def test_what_a_full_address_drops_is_counted():
     server = AdminServer({"q": {"max_size_messages": 2, "address_full_policy": "DROP"}})
     server.queue()
-    answer = send(server, address="q", body="x", count=5)
-    assert pick(answer, "sent", "rejected") == (2, 3)
+    assert pick(send(server, address="q", body="x", count=5), "sent", "rejected") == (2, 3)
     assert server.get("/api/v1/addresses/q")["droppedMessageCount"] == 3
 
 

@@ -46,8 +46,7 @@ class Broker(AdminServer):
         self.file.write_text(FILE.format(**{**empty, **parts}))
 
     def settings(self, kind, name):
-        data = self.get(path(kind, name, "settings"))["data"]
-        return {row["name"]: row for row in data}
+        return {row["name"]: row for row in self.get(path(kind, name, "settings"))["data"]}
 
     def reload(self, dry):
         reply = self.ask("POST", "/api/v1/reload", {"dryRun": dry})
@@ -275,8 +274,7 @@ def test_file_with_an_error_is_refused_with_its_line(broker, dry):
 
 
 def test_dry_run_checks_users_and_plugins_without_using_them(tmp_path):
-    broker = Broker(tmp_path)
-    file = broker.file
+    file = Broker(tmp_path).file
     text = file.read_text().replace("<security-enabled>false", "<security-enabled>true")
     rights = (
         '<security-settings><security-setting match="#"><permission type="manage" roles="admins"/>'

@@ -216,8 +216,7 @@ def test_rejected_change_is_not_reported_as_made(server):
 )
 def test_invalid_request_is_rejected_at_once(server, path, body, status):
     slow(server)
-    asked = Asked(server, "POST", f"/api/v1/{path}", body)
-    assert asked.reply.status == status
+    assert Asked(server, "POST", f"/api/v1/{path}", body).reply.status == status
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["synced", "too-late"])

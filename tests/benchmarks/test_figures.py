@@ -95,8 +95,7 @@ def test_results_of_another_format_are_refused(tmp_path):
 
 def test_the_plan_shares_what_the_parts_leave():
     plan = whole_broker.Plan(runs=100, warm=60.0, parts=120.0)
-    seconds = plan.seconds_of_a_run(10)
-    assert plan.minutes(seconds) == pytest.approx(10)
+    assert plan.minutes(plan.seconds_of_a_run(10)) == pytest.approx(10)
     assert plan.seconds_of_a_run(1) == whole_broker.SHORTEST
 
 

@@ -154,8 +154,7 @@ def test_switched_off(setting):
 
 
 def test_what_was_configured_stays():
-    world = BrokerFixture()
-    queue = world.queue()
+    queue = BrokerFixture().queue()
     join(queue).close()
     assert not queue.deleted
 

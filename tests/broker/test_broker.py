@@ -110,8 +110,7 @@ def test_to_one_queue_by_its_full_name():
 
 def test_stop_leaves_no_timer():
     world = BrokerFixture({"#": {"auto_delete_queues_delay": 1000}})
-    queue = world.queue(auto_delete=True)
-    join(queue).close()
+    join(world.queue(auto_delete=True)).close()
     world.send(due=world.now + 500)
     world.send(expires=world.now + 500)
     assert world.clock.calls

@@ -111,8 +111,7 @@ def test_a_consumer_that_leaves_between_slices_gets_no_more_and_nothing_is_lost(
 
 def test_a_paused_consumer_gets_no_more_until_it_is_resumed():
     world = SlicedBroker()
-    queue = world.filled()
-    taker = join(queue, 2 * A_TURN)
+    taker = join(world.filled(), 2 * A_TURN)
     world.settle_down()
     assert len(taker.got) == 2 * A_TURN
     taker.give_credit(MANY)

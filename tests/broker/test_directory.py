@@ -117,5 +117,4 @@ def test_deleted_wildcards_match_no_more():
 def test_a_new_queue_of_a_paused_address_is_paused():
     world = BrokerFixture()
     world.queue("q", "a").address.paused = True
-    queue = world.directory.create_queue(QueueConfiguration("p", "a", ANYCAST))
-    assert queue.paused
+    assert world.directory.create_queue(QueueConfiguration("p", "a", ANYCAST)).paused

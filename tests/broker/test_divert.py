@@ -253,7 +253,6 @@ def test_dead_letters_and_expired_messages_are_diverted():
     world.queue("DLQ")
     queue = world.queue("a")
     world.send("a", b"x")
-    taker = join(queue)
-    taker.nack()
+    join(queue).nack()
     assert (queued(world, "DLQ"), queued(world, "audit")) == ([b"x"], [b"x"])
     assert only(world, "audit").header(b"_AMQ_ORIG_ADDRESS") == b"DLQ"

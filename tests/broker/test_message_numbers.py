@@ -68,8 +68,7 @@ def test_without_a_lease_they_go_on_from_the_clock(caplog):
     after = [numbers.next() for _ in range(3 * STEP)]
     assert after[0] > late[-1] and after == sorted(set(after))
     desk.now += 60_000
-    again = desk.start()
-    assert again.next() > after[-1]
+    assert desk.start().next() > after[-1]
 
 
 @examples(200)

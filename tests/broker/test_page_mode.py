@@ -29,8 +29,7 @@ def test_entering_and_leaving_are_said_once(caplog):
     world = StoredPages(limit=5)
     queue = world.queue()
     world.fill(30)
-    taker = join(queue)
-    drained(world, taker)
+    drained(world, join(queue))
     told = [record.getMessage() for record in caplog.records]
     said = [text for text in told if text.lower().startswith("address q")]
     assert said == [
@@ -45,8 +44,7 @@ def test_an_address_that_always_pages_never_holds_anything_itself():
     queue = world.queue()
     sent = world.fill(10)
     assert world.address("q").memory_limit.messages == 0
-    taker = join(queue)
-    assert drained(world, taker) == sent
+    assert drained(world, join(queue)) == sent
     assert world.address("q").pages is not None  # its limit says so
     assert world.pages().empty
 
@@ -122,8 +120,7 @@ def test_dead_letters_page_too():
     world.settle_down()
     assert dead.message_count == 20
     assert dead.paged_count > 0 or world.area(dead).messages
-    got = drained(world, join(dead))
-    assert sorted(map(int, got)) == list(range(20))
+    assert sorted(map(int, drained(world, join(dead)))) == list(range(20))
     assert_nothing_paged(world)
 
 
@@ -208,8 +205,7 @@ class TestConsumers:
         assert queue.message_count == 300
         red.ack()
         assert queue.message_count == 299
-        blue = join(queue)
-        assert drained(world, blue) == [b"%d" % n for n in range(300) if n != 250]
+        assert drained(world, join(queue)) == [b"%d" % n for n in range(300) if n != 250]
         assert_nothing_paged(world)
 
     def test_consumers_before_dispatch(self):
@@ -266,8 +262,7 @@ def test_producers_wait_for_the_disk_while_an_address_pages(which):
     broker = world.broker
     limit = broker.disk if which == "disk" else broker.storage.write_limit
     limit.set_fault("it is full")
-    rejection = published(world)
-    assert rejection.limit is limit
+    assert published(world).limit is limit
     limit.set_fault(None)
     assert published(world) is None
     assert world.directory.queues["q"].message_count == 9

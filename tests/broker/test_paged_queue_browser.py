@@ -91,8 +91,7 @@ def test_browsing_goes_on_while_the_queue_is_drained():
 def test_browsing_shows_what_is_scheduled_and_in_delivery():
     world = StoredPages(limit=2)
     queue = world.queue()
-    taker = OpenTaker(3)
-    queue.add_consumer(taker)
+    queue.add_consumer(OpenTaker(3))
     world.fill(6)
     for number in range(4):
         world.send(body=b"later%d" % number, due=world.now + 1000 * (4 - number))

@@ -63,8 +63,7 @@ def test_consumers_go_on_among_thousands_that_expire():
             world.send(body=expected[-1])
     world.clock.advance(2)  # all of it at once
     world.broker.clock.refresh()
-    taker = join(queue)
-    assert drained(world, taker) == expected
+    assert drained(world, join(queue)) == expected
     assert queue.messages_expired == 2700
     assert_nothing_paged(world)
 
@@ -106,8 +105,7 @@ def test_scheduled_messages_fall_due_in_order_and_at_the_head(queues):
     world.pass_time(4000)
     for queue in all_queues:
         taker = join(queue)
-        got = drained(world, taker)
-        assert sorted(map(int, got)) == sorted([*range(20), *order[10:]])
+        assert sorted(map(int, drained(world, taker))) == sorted([*range(20), *order[10:]])
         assert queue.message_count == 0
     assert_nothing_paged(world)
 
@@ -156,8 +154,7 @@ def test_what_falls_due_waits_on_disk_while_there_is_no_room():
     world.pass_time(2000)
     assert (queue.message_count, queue.scheduled_count) == (40, 0)
     assert world.area(queue).messages <= 6
-    taker = join(queue, 2)
-    got = drained(world, taker)
+    got = drained(world, join(queue, 2))
     assert got == [b"%d" % n for n in range(40)]
     assert queue.message_count == 0
 

@@ -20,8 +20,7 @@ def test_settling_after_the_queue_was_deleted():
     world = BrokerFixture()
     queue = world.queue()
     world.send()
-    taker = join(queue)
-    refs = taker.release()  # as a transaction holds them
+    refs = join(queue).release()  # as a transaction holds them
     world.directory.delete_queue("q", force=True)
     queue.requeue(refs)
     assert (queue.message_count, queue.messages_killed) == (0, 1)

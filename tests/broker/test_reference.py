@@ -34,8 +34,7 @@ def test_highest_priority_first_then_oldest():
     for sequence, priority in enumerate([4, 9, 0, 9, 4]):
         pending.append(reference(sequence, priority))
     assert sequences(pending) == [1, 3, 0, 4, 2]
-    head = pending.head()
-    assert head.sequence == 1
+    assert pending.head().sequence == 1
 
 
 def test_sweep_drops_references_that_are_not_pending():

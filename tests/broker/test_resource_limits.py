@@ -48,8 +48,7 @@ def test_what_the_broker_makes_itself_is_always_made_and_counts():
     world = BrokerFixture(settings, global_max_queues=1, global_max_addresses=1)
     queue = world.queue()
     world.send(body=b"x")
-    ref = queue.mark_delivering(world.message())
-    queue.requeue([ref], failed=True)
+    queue.requeue([queue.mark_delivering(world.message())], failed=True)
     assert "DLQ.q" in world.directory.queues
     with pytest.raises(LimitReached):
         world.broker.auto_create.queue_to_consume("b", allow_all)

@@ -40,8 +40,7 @@ def test_a_value_without_meaning_is_ignored():
 
 
 def test_headers_of_a_message_are_decoded():
-    world = BrokerFixture()
-    message = Message(1, world.address("a"), traits(), b"", 0)
+    message = Message(1, BrokerFixture().address("a"), traits(), b"", 0)
     headers = sent_headers(message)
     assert headers == {b"priority": b"7", b"persistent": b"true", b"region": b"eu", b"note": b"a:b"}
     assert changed_headers(headers, {b"region": None, b"x": b"1"}) == {

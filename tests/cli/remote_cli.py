@@ -223,8 +223,7 @@ def answering(*answers):
                     connection.recv(65536)
                     connection.sendall(answer)
 
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
+        threading.Thread(target=serve, daemon=True).start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 

@@ -138,8 +138,7 @@ def test_permissions_on_the_management_are_a_warning(tmp_path):
     path.write_text(
         f"<configuration><core><security-settings>{entry}</security-settings></core></configuration>"
     )
-    result = run(str(path))
-    first, second = result.stderr.splitlines()
+    first, second = run(str(path)).stderr.splitlines()
     assert first.startswith(
         f'{path}:1: <security-setting match="#"> grants consume on activemq.notifications'
     )

@@ -157,8 +157,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_refusal_is_the_only_fault_and_has_line_and_advice(tmp_path, name):
     core, words = REFUSED[name]
-    result = check(tmp_path, f"{OPEN}{TUNING}\n{core}", code=1)
-    (fault,) = result.stderr.strip().splitlines()
+    (fault,) = check(tmp_path, f"{OPEN}{TUNING}\n{core}", code=1).stderr.strip().splitlines()
     assert fault.removeprefix("Error: ").startswith(f"{tmp_path / 'broker.xml'}:3: "), fault
     assert words in fault
 

@@ -121,8 +121,7 @@ def start(file):
         if "is ready" in line:
             ready = True
             child.send_signal(signal.SIGTERM)
-    code = child.wait(PATIENCE)
-    assert (code == 0) is ready, said
+    assert (child.wait(PATIENCE) == 0) is ready, said
     return ready, said
 
 

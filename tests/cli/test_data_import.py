@@ -96,8 +96,7 @@ def test_a_broker_goes_on_with_it(stopped, file, tmp_path, document):
     config.write_text(document)
     invoke(f"import {file} --config {config}")
     with BrokerProcess(config, data) as broker:
-        management = Management(broker.http_port)
-        check_queues(stopped, management, "autoCreated")
+        check_queues(stopped, Management(broker.http_port), "autoCreated")
         dialogue = StompClient(broker.port)
         dialogue.connect()
         for name in ("plain", "again", "pages.a", "news.two"):

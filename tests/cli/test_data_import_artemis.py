@@ -87,8 +87,7 @@ def test_subscriber_comes_back_to_its_durable_subscription(broker):
 
 
 def test_scheduled_messages_keep_their_time(broker):
-    management = Management(broker.http_port)
-    assert management.queue("later")["scheduledCount"] == len(SCHEDULED)
+    assert Management(broker.http_port).queue("later")["scheduledCount"] == len(SCHEDULED)
     assert not received(broker, "later", 0)
 
 
@@ -175,8 +174,7 @@ def test_interrupted_import_goes_on(tmp_path, monkeypatch):
 
 def test_the_same_file_is_imported_once(tmp_path):
     artemis(EXPORT, f"--data {tmp_path}")
-    result = artemis(EXPORT, f"--data {tmp_path}", code=1)
-    assert "--again" in result.stderr
+    assert "--again" in artemis(EXPORT, f"--data {tmp_path}", code=1).stderr
 
 
 def test_fault_stops_the_import_with_file_and_line(tmp_path):

@@ -19,8 +19,7 @@ SAME = (
 
 
 def test_it_tells_what_the_broker_had(stopped):
-    result = invoke(f"print --json --data {stopped.filled.data}")
-    shown = json.loads(result.stdout)
+    shown = json.loads(invoke(f"print --json --data {stopped.filled.data}").stdout)
     assert shown["running"] is False and shown["setAside"] == []
     queues = {each["name"]: each for each in shown["queues"]}
     assert queues.keys() == stopped.queues.keys()

@@ -117,8 +117,7 @@ def test_a_torn_tail_is_one_line_with_its_place(filled):
     path = newest(filled.data)
     whole = path.read_bytes()
     path.write_bytes(whole + framed(SETTLED.pack(Kind.SETTLED, 0, 0, 1, 0))[:-1])
-    result = invoke(f"verify --data {filled.data}", code=1)
-    (line,) = result.stdout.splitlines()
+    (line,) = invoke(f"verify --data {filled.data}", code=1).stdout.splitlines()
     assert line.startswith(f"{path}:{len(whole)}: ")
 
 
@@ -314,8 +313,7 @@ def queues_of(filled):
     """Numbers of queues that have something in the first page."""
     footer = find_footer(page(filled.data).read_bytes())
     assert footer is not None
-    summary = PageSummary.of(footer)
-    return set(summary.members)
+    return set(PageSummary.of(footer).members)
 
 
 def another_segment(data, records):

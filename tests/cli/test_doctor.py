@@ -37,8 +37,7 @@ def instance(tmp_path):
 
 def examined(config, *options, code=0):
     """Findings by check."""
-    result = invoke(f"doctor --config {config} --json", *options, code=code)
-    report = json.loads(result.stdout)
+    report = json.loads(invoke(f"doctor --config {config} --json", *options, code=code).stdout)
     found = {}
     for each in report["findings"]:
         found.setdefault(each["check"], []).append(each)
@@ -82,8 +81,7 @@ def test_limits_that_are_off_are_listed(instance):
         for old, new in changes:
             assert old in text
             text = text.replace(old, new, 1)
-        configuration = parse_broker_xml(text.encode(), str(instance))
-        (found,) = doctor.limits_off(configuration)
+        (found,) = doctor.limits_off(parse_broker_xml(text.encode(), str(instance)))
         assert (found.check, found.level) == ("limits", "ok")
         return found.text
 

@@ -97,8 +97,7 @@ def test_tls_with_its_own_certificate(tmp_path):
         env = environment(STOMPRING_PASSWORD=made["password"])
         command = f"send /queue/a x --broker {made['broker']} --user admin"
         run(command, "--ca", made["ca"], env=env)
-        refused = run(command, env=env, code=5)
-        assert b"self-signed certificate" in refused.stderr
+        assert b"self-signed certificate" in run(command, env=env, code=5).stderr
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -154,8 +153,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path):
     ],
 )
 def test_bad_options_are_named(tmp_path, options, text):
-    done = run(f"init {tmp_path}/a {options}", code=2)
-    assert text in done.stderr.decode()
+    assert text in run(f"init {tmp_path}/a {options}", code=2).stderr.decode()
     assert not (tmp_path / "a").exists()
 
 

@@ -85,8 +85,7 @@ def plugins(line, *others, **more):
 
 
 def shown(line=""):
-    result = plugins(f"list --json {line}")
-    found = json.loads(result.stdout)
+    found = json.loads(plugins(f"list --json {line}").stdout)
     found["shipped"] = [each for each in found["policies"] if each["shipped"]]
     found["policies"] = [each for each in found["policies"] if not each["shipped"]]
     return found
@@ -299,8 +298,7 @@ def test_new(here):
     run("-m", "pytest", "config/plugins")
     # what it says is what works
     config.write_text(f"<configuration><core>{policy_xml(result.stdout)}</core></configuration>")
-    configuration = read_broker_xml(config)
-    assert load(configuration, PluginSources(str(config)))
+    assert load(read_broker_xml(config), PluginSources(str(config)))
     (entry,) = [each for each in shown()["policies"] if each["name"] == "size-limit"]
     assert entry["class"] == "SizeLimit" and entry["plugins"][0]["uses"][0]["match"] == "orders.#"
     # and nothing is lost

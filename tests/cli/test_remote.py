@@ -34,8 +34,7 @@ def directory(tmp_path_factory):
 @pytest.fixture(scope="module")
 def broker(directory):
     """With security, and TLS beside plain HTTP."""
-    authority = Authority(directory)
-    authority.issue("broker.pem")
+    Authority(directory).issue("broker.pem")
     config = directory / "broker.xml"
     files = "<users-file>users.properties</users-file><roles-file>roles.properties</roles-file>"
     acceptor = f'<acceptor name="https">https://127.0.0.1:0?{CERTIFICATE}</acceptor>'

@@ -191,8 +191,7 @@ def test_progress_is_one_line_of_the_terminal(to, queue):
     code, output = on_terminal(f"send {queue} x --count 20 --rate 25 {to}")
     assert code == 0
     assert b"\rsent " in output
-    last = output.rpartition(b"\r\x20")[2]
-    assert b"sent 20 messages" in last
+    assert b"sent 20 messages" in output.rpartition(b"\r\x20")[2]
 
 
 def test_a_login_from_environment_file_and_url(tmp_path):

@@ -204,8 +204,7 @@ def test_a_target_that_refuses_every_third(sides, queue, version):
     a.put(queue, *expected, persistent="true")
     target = Refusing(lambda n: "" if n % 3 else "not this one", version)
     for round_ in range(4):
-        done = run(words(queue, a, target), code=1)
-        text = done.stderr.decode()
+        text = run(words(queue, a, target), code=1).stderr.decode()
         assert "refuses: not this one (message " in text and "was refused; 2 messages transferred" in text
         assert a.take(queue, ack="client") == expected[2 * (round_ + 1) :]
     run(words(queue, a, target))

@@ -249,8 +249,7 @@ def test_invalid_grants_and_revocations_are_errors(config):
 def test_roles_beside_a_users_file_alone_must_be_named(path):
     result = user(f"add ada --password-stdin --role a --users {path}", typed="x", code=2)
     assert "--roles FILE" in result.stderr and not path.exists()
-    roles = path.with_name("who")
-    named = ["--users", path, "--roles", roles]
+    named = ["--users", path, "--roles", path.with_name("who")]
     user("add ada --password-stdin --role a", *named, typed="x")
     assert user("list", *named).stdout == "ada\ta\n" and user(f"list --users {path}").stdout == "ada\n"
 

@@ -45,8 +45,7 @@ def test_client_does_not_reach_other_subscriptions(client, name, management):
 def test_client_individual_speaks_of_one(client, connect, version, name, management):
     client.subscribe(f"/queue/{name}", ack="client-individual")
     client.put(f"/queue/{name}", *FIVE)
-    messages = client.messages(*FIVE)
-    for message in messages[1::2]:
+    for message in client.messages(*FIVE)[1::2]:
         client.answer("ACK", message)
     management.expect(name, messageCount=3, deliveringCount=3, messagesAcknowledged=2)
     client.kill()

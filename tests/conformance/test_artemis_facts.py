@@ -28,8 +28,7 @@ def test_unknown_headers_are_tolerated_everywhere(connect, version, name):
 
 @pytest.mark.broker(parameters="disableStompServerHeader=true")
 def test_the_server_header_can_be_left_out(connect, version):
-    connected = connect(version).connected
-    assert connected.get("server") is None
+    assert connect(version).connected.get("server") is None
 
 
 def test_one_message_has_an_id_of_its_own_in_each_subscription(client, name):

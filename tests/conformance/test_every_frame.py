@@ -33,8 +33,7 @@ def test_each_connection_has_a_session_of_its_own(connect):
 
 
 def test_request_id_is_answered(connect, version):
-    client = connect(version, request_id="1")
-    assert client.connected["response-id"] == "1"
+    assert connect(version, request_id="1").connected["response-id"] == "1"
 
 
 @pytest.mark.every_carrier
@@ -56,8 +55,7 @@ def test_every_frame_is_answered_with_its_receipt(client, version, name):
 
 
 def test_connect_is_answered_with_its_receipt_too(connect, version):
-    client = connect(version, receipt="c")
-    client.expect("RECEIPT", receipt_id="c")
+    connect(version, receipt="c").expect("RECEIPT", receipt_id="c")
 
 
 def test_disconnect_without_receipt_closes(client, version):

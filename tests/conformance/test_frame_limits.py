@@ -82,7 +82,6 @@ def test_connections_per_acceptor(connect, over):
     if over == "websocket":
         pytest.skip("the one too many is refused before it is a WebSocket")
     first, _second = connect(), connect()
-    third = connect(greet=False)
-    third.error("2", "connections")
+    connect(greet=False).error("2", "connections")
     first.disconnect()
     connect().ask("DISCONNECT")

@@ -21,8 +21,7 @@ DAY = 24 * 3600 * 1000
 )
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 def test_the_answer_to_heart_beat(connect, version, asked, answered):
-    connected = connect(version, heart_beat=asked).connected
-    assert connected["heart-beat"] == answered
+    assert connect(version, heart_beat=asked).connected["heart-beat"] == answered
 
 
 @pytest.mark.parametrize("asked", ["", "1", "1,2,3", "a,b", "-1,0", "1.5,1", "0,", "1_0,0", "\u00b2,1"])
@@ -35,8 +34,7 @@ def test_a_malformed_heart_beat_is_an_error(connect, version, asked):
 @pytest.mark.broker(parameters="connectionTtlMin=500;connectionTtlMax=1500")
 @pytest.mark.parametrize("asked, answered", [("1,0", "0,250"), ("20000,0", "0,750"), ("400,0", "0,400")])
 def test_the_answer_is_bounded_by_the_ttl_of_the_acceptor(connect, asked, answered):
-    connected = connect(heart_beat=asked).connected
-    assert connected["heart-beat"] == answered
+    assert connect(heart_beat=asked).connected["heart-beat"] == answered
 
 
 @pytest.mark.broker(parameters="heartBeatToConnectionTtlModifier=1.5;connectionTtlMin=300")

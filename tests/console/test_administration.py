@@ -452,7 +452,6 @@ def test_log_levels_change_at_once(open_console, start_broker):
     fill(page, "Search loggers", "stompring")
     press(group(page, "Level of stompring", exact=True), "debug")
     note(page, "Logger stompring logs from debug on")
-    row = group(page, "Loggers").locator("tbody tr").first
-    has(row, "set at run time")
+    has(group(page, "Loggers").locator("tbody tr").first, "set at run time")
     found = Management(broker.http_port).ask("GET", "/loggers", search="stompring")["data"]
     assert next(each for each in found if each["name"] == "stompring")["level"] == "debug"

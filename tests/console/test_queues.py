@@ -95,8 +95,7 @@ def test_a_long_list_holds_few_rows_and_asks_for_what_is_visible(open_console, s
     box = group(page, "Queues")
     for fraction, number in ((0.5, count // 2), (1, count - 1), (0.25, count // 4), (0, 0)):
         box.evaluate("(box, fraction) => { box.scrollTop = fraction * box.scrollHeight; }", fraction)
-        row = link(page, f"many.{number:04}", exact=True)
-        expect(row).to_be_attached()
+        expect(link(page, f"many.{number:04}", exact=True)).to_be_attached()
         assert page.locator("tbody tr").count() < 100
     requests = [line for line in console.requests if "/api/v1/queues?" in line]
     assert all(int(re.findall(r"size=(\d+)", line)[0]) <= 100 for line in requests), requests
@@ -126,8 +125,7 @@ def test_queue_page_shows_counts_consumers_and_bindings(console, management, con
     row = region(page, "Consumers").get_by_role("row").nth(1)
     for text in ("till-7", "127.0.0.1:", "client-individual", "none left"):
         has(row, text)
-    message = consumer.message("x")
-    consumer.answer("ACK", message)
+    consumer.answer("ACK", consumer.message("x"))
     bindings = region(page, "Bindings")
     expect(link(bindings, name)).to_have_attribute("href", f"#/addresses/{name}")
     has(bindings, "ANYCAST")
@@ -135,8 +133,7 @@ def test_queue_page_shows_counts_consumers_and_bindings(console, management, con
 
 
 def test_depth_rates_and_age_are_plotted(console, connect, name):
-    client = connect()
-    client.put(f"/queue/{name}", *["x"] * 20)
+    connect().put(f"/queue/{name}", *["x"] * 20)
     page = console.go(f"#/queues/{name}")
     for title, label in (
         ("Depth", r"pending 20, delivering 0, scheduled 0, paged 0"),
@@ -214,8 +211,7 @@ def test_create_change_pause_and_resume(console, management, name):
 
 def choose(page, action):
     """Choose an action of the menu by keyboard; returns the dialog that asks."""
-    menu = button(page, "More")
-    menu.focus()
+    button(page, "More").focus()
     page.keyboard.press("ArrowDown")
     items = page.get_by_role("menuitem")
     expect(items.first).to_be_focused()

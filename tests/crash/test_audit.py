@@ -98,8 +98,7 @@ def test_what_was_not_receipted_may_be_there_or_not(story, there):
 
 
 def test_what_was_found_once_must_stay(story):
-    copy = story.send(State.ASKED)
-    story.show(copy)
+    story.show(story.send(State.ASKED))
     assert story.rules(again=True) == []
     story.contents[QUEUE].clear()
     assert story.rules() == ["lost"]

@@ -73,8 +73,7 @@ def pages(site):
 
 def article(page):
     (found,) = page.xpath("//article")
-    element = found
-    return element
+    return found
 
 
 @pytest.mark.long

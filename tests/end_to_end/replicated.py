@@ -233,8 +233,7 @@ def data_directory_moves_into_the_log(pair):
     messages = [f"m{number}" for number in range(50)]
     alone.put(*messages)
     alone.stop()
-    refused = pair.start("a")
-    assert refused.exit_code() == 1
+    assert pair.start("a").exit_code() == 1
     words = ("ha", "init", "--from-data", "--data", str(pair.data("a")), "--config", str(pair.config("a")))
     result = CliRunner().invoke(main, list(words))
     assert result.exit_code == 0 and "is a local copy of the log now" in result.stdout, result.output

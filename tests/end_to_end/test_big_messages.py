@@ -40,8 +40,7 @@ def test_a_burst_of_10_000(connect, name, management):
     management.expect(name, messageCount=count + 1)
     reader.subscribe(f"/queue/{name}", ack="client", consumer_window_size=-1)
     for n in range(count):
-        message = reader.message(b"body %d" % n)
-        assert message["number"] == str(n)
+        assert reader.message(b"body %d" % n)["number"] == str(n)
     reader.answer("ACK", reader.message("last"))
     management.expect(name, messageCount=0, messagesAcknowledged=count + 1)
 

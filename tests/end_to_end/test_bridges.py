@@ -71,8 +71,7 @@ def test_nothing_is_lost_and_the_order_is_kept_when_either_broker_is_killed(tmp_
     )
     with broker(tmp_path / "far") as far, broker(tmp_path / "near") as near:
         near.start(core=core(url, forward), addresses=anycast("q"))
-        client = near.connect()
-        client.put("q", *numbers(1, total // 2), **DURABLE)
+        near.connect().put("q", *numbers(1, total // 2), **DURABLE)
         far.start(acceptors=fixed, addresses=anycast("far"))
         until(lambda: count(far, "far") > 30)
         far.kill()
@@ -120,8 +119,7 @@ def test_a_bridge_over_http_and_reload(tmp_path):
             "/metrics"
         )
 
-        changed = near.document(core=core(url, bridge(forwarding_address="other")))
-        near.process.reload(changed)
+        near.process.reload(near.document(core=core(url, bridge(forwarding_address="other"))))
         assert any("bridge b changed" in line for line in near.process.log)
         client.put("q", "4", **DURABLE)
         until(lambda: count(far, "other") == 1)

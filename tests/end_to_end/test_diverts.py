@@ -102,8 +102,7 @@ def test_a_producer_waits_for_the_forwarding_address(client, connect, management
     say(client, "h", b"2", receipt="late")
     management.expect_address("full", blockedProducers=1)
     management.expect("h", messageCount=1)
-    other = connect()
-    receive(other, "full", "1", "2")
+    receive(connect(), "full", "1", "2")
     client.expect("RECEIPT", receipt_id="late")
     take(client, "h", "1", "2")
 
@@ -114,8 +113,7 @@ def test_a_commit_waits_for_the_forwarding_address(client, connect, management):
     client.put("h", "2", transaction="t")
     client.send("COMMIT", {"transaction": "t", "receipt": "late"})
     management.expect_address("full", blockedProducers=1)
-    other = connect()
-    receive(other, "full", "1", "2")
+    receive(connect(), "full", "1", "2")
     client.expect("RECEIPT", receipt_id="late")
     take(client, "h", "1", "2")
 

@@ -148,8 +148,7 @@ def test_limits_of_a_host_are_those_of_the_client_behind_the_proxy(house):
     proxied(house, "192.0.2.1", "secret of bob").error(
         "More than 2 connections from 192.0.2.1", "connectionsAllowedPerHost"
     )
-    other = proxied(house, "192.0.2.2", "secret of bob")
-    other.expect("CONNECTED")
+    proxied(house, "192.0.2.2", "secret of bob").expect("CONNECTED")
     here[0].raw(b"ABORT\n\n\0")
     here[0].error("ABORT")
     proxied(house, "192.0.2.1", "secret of bob").expect("CONNECTED")

@@ -76,8 +76,7 @@ def test_a_burst_into_a_blocked_address_arrives_whole_and_in_order(connect, name
     silent(producer)
     consumer.subscribe(f"block.{name}", prefetch_count=2)
     for body in [*bodies, "last"]:
-        message = consumer.message(body)
-        consumer.send("ACK", consumer.reference(message))
+        consumer.send("ACK", consumer.reference(consumer.message(body)))
     producer.expect("RECEIPT", receipt_id="all")
 
 
@@ -137,8 +136,7 @@ def test_a_blocked_client_is_not_cut_off_for_its_silence(connect, name):
     say(producer, f"block.{name}", b"4", receipt="late")
     with pytest.raises(TimeoutError):
         producer.frame(patience=1.6)
-    consumer = connect()
-    consumer.subscribe(f"block.{name}", ack="auto")
+    connect().subscribe(f"block.{name}", ack="auto")
     producer.expect("RECEIPT", receipt_id="late")
 
 

@@ -68,8 +68,7 @@ def test_fail_says_which_limit(serve):
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
 def test_what_would_be_paged_needs_the_disk_durable_or_not(start_broker, persistent):
-    broker = start_broker(core=ALWAYS, settings=POLICIES)
-    client = connected(broker)
+    client = connected(start_broker(core=ALWAYS, settings=POLICIES))
     client.put("page.q", "1")  # the one that reaches the limit is still for memory
     refused(
         client,

@@ -144,13 +144,11 @@ def test_next_consumer_of_an_exclusive_queue_begins_in_order(connect, management
     for client in (first, second, third):
         client.subscribe(f"/queue/{queue}", prefetch_count=6)
     producer.put(f"/queue/{queue}", *(str(number) for number in range(12)), **DURABLE)
-    frames = several(first, 6)
-    settle_some(first, frames)
+    settle_some(first, several(first, 6))
     assert int(first.message().body) == 6
     assert (second.waiting(), third.waiting()) == (0, 0)
     first.kill()
-    taken = several(second, 6)
-    assert [int(frame.body) for frame in taken] == [0, 2, 3, 4, 5, 6]
+    assert [int(frame.body) for frame in several(second, 6)] == [0, 2, 3, 4, 5, 6]
     leave(second)
     got = []
     for _ in range(11):
@@ -211,8 +209,7 @@ def test_after_a_restart(lasting, how):
     client.subscribe("/queue/made", id="made", prefetch_count=2)
     client.subscribe("/queue/kept", id="kept", ack="client")
     client.subscribe("/queue/alone", id="alone")
-    frames = several(client, 8)
-    for frame in frames:
+    for frame in several(client, 8):
         if frame["subscription"] == "kept" and frame.body == b"3":
             client.answer("ACK", frame)
     management = lasting.again(how).management

@@ -30,8 +30,7 @@ def refusals(management):
 def resident(broker):
     """Bytes of memory."""
     status = Path(f"/proc/{broker.pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    return int(found[1]) * 1024
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
 
 
 def processor_time(broker):

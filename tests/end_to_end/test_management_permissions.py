@@ -125,8 +125,7 @@ def test_messages_are_sent_as_the_user_that_is_named(broker):
 def test_users_are_managed_and_passwords_are_not_logged(broker):
     admin = manager(broker, "admin")
     assert admin.ask("broker", ["addUser", ["carl", "s3cret-of-carl", "viewers", False]])[0]
-    client = login(broker, login="carl", passcode="s3cret-of-carl")
-    client.expect("CONNECTED")
+    login(broker, login="carl", passcode="s3cret-of-carl").expect("CONNECTED")
     users = json.loads(admin.value("broker", ["listUser", ["carl"]]))
     assert users == [{"username": "carl", "roles": ["viewers"]}]
     assert admin.ask("broker", ["removeUser", ["carl"]])[0]

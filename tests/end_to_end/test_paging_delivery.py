@@ -34,8 +34,7 @@ def test_order_after_a_part_was_acknowledged(client, connect, name):
     consumer, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 60))
     consumer.subscribe(queue, ack="client", prefetch_count=20)
-    messages = several(consumer, 20)
-    consumer.answer("ACK", messages[9])
+    consumer.answer("ACK", several(consumer, 20)[9])
     consumer.kill()
     assert take(client, queue, 50) == numbers(11, 60)
 
@@ -71,8 +70,7 @@ def test_pg_11_acknowledged_out_of_order(lasting, how):
     client = lasting.start(**LASTING).connect()
     client.put("five.q", *padded(1, 100), **DURABLE)
     client.subscribe("five.q", consumer_window_size="-1")
-    messages = several(client, 100)
-    client.answer("ACK", messages[76])
+    client.answer("ACK", several(client, 100)[76])
     lasting.again(how)
     lasting.management.expect("five.q", messageCount=99)
     assert lasting.drain("five.q") == [number for number in numbers(1, 100) if number != "77"]

@@ -68,8 +68,7 @@ def test_pg_3_all_new_messages_of_all_queues_page(connect, name, management):
 
 
 def test_pg_4_page_files(lasting):
-    client = lasting.start(settings=SETTINGS).connect()
-    client.put("always.q", *padded(1, 30, 300), **DURABLE)
+    lasting.start(settings=SETTINGS).connect().put("always.q", *padded(1, 30, 300), **DURABLE)
     pages = lasting.pages()
     assert len(pages) >= 10 and all(re.fullmatch(r"\d{9}\.page", path.name) for path in pages)
     assert all(path.stat().st_size < 2048 for path in pages)

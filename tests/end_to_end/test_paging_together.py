@@ -127,8 +127,7 @@ def test_the_next_consumer_gets_what_a_failing_connection_sent_last(client, conn
     together(client, *sends(queue, 1, 30))
     bad = frame_bytes("SEND", {"priority": "x", "destination": queue})
     client.raw(b"".join([*sends(queue, 31, 60), bad]))
-    got = several(heir, 60)
-    assert texts(got) == numbers(1, 60)
+    assert texts(several(heir, 60)) == numbers(1, 60)
 
 
 def test_a_failing_connection_takes_its_subscription_along(lasting):

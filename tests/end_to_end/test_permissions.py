@@ -77,8 +77,7 @@ def own(config, tmp_path):
     """The same configuration and users for a broker of the test's own."""
     for name in ("users.properties", "roles.properties"):
         (tmp_path / name).write_bytes((config.parent / name).read_bytes())
-    own = written(tmp_path, secure=True, permissions=PERMISSIONS)
-    return own
+    return written(tmp_path, secure=True, permissions=PERMISSIONS)
 
 
 @pytest.fixture(scope="module")
@@ -190,8 +189,7 @@ def test_roles_follow_their_file(broker, config):
 
 def _send_once(client):
     say(client, "/queue/orders.g", b"x", receipt="again")
-    frame = client.frame()
-    return frame.get("message") or ""
+    return client.frame().get("message") or ""
 
 
 def test_a_reload_changes_permissions(own):

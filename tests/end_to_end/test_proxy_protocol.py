@@ -90,8 +90,7 @@ def test_a_header_in_pieces_and_with_what_follows_in_one(secured):
     for place in range(len(data)):
         client.raw(data[place : place + 1])
     client.expect("CONNECTED")
-    other = StompClient(secured.broker.ports["proxy"], before=data)
-    other.expect("CONNECTED")
+    StompClient(secured.broker.ports["proxy"], before=data).expect("CONNECTED")
 
 
 WRONG = [

@@ -81,8 +81,7 @@ def test_changes_of_queues(lasting):
 
 def test_what_broker_xml_says_wins(lasting):
     lasting.start(addresses=anycast("q", "ring-size='5' max-consumers='9'"))
-    client = lasting.connect()
-    client.put("q", *"123456", **DURABLE)
+    lasting.connect().put("q", *"123456", **DURABLE)
     lasting.again("kill", addresses=anycast("q", "ring-size='3' max-consumers='8'"))
     queue = lasting.management.queue("q")
     assert (queue["ringSize"], queue["maxConsumers"], queue["configured"]) == (3, 8, True)

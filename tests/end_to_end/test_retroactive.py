@@ -33,8 +33,7 @@ def received(client, destination, **headers):
 
 
 def test_new_subscribers_begin_with_the_last_messages(start_broker):
-    broker = start_broker(settings=SETTINGS)
-    client = connected(broker)
+    client = connected(start_broker(settings=SETTINGS))
     for number in range(5):
         client.put("/topic/n.a", str(number), even=number % 2 == 0)
     client.put("/topic/n.b", "b")
@@ -52,8 +51,7 @@ def test_new_subscribers_begin_with_the_last_messages(start_broker):
 
 
 def test_a_transaction_counts_from_its_commit_on(start_broker):
-    broker = start_broker(settings=SETTINGS)
-    client = connected(broker)
+    client = connected(start_broker(settings=SETTINGS))
     begin(client)
     client.put("/topic/n.a", "1", transaction="t")
     assert received(client, "/topic/n.a") == []

@@ -30,8 +30,7 @@ def consume(client, queue, count):
     """Take so many messages, and give nothing else back."""
     client.subscribe(queue, id="consume", prefetch_count=1)
     for _ in range(count):
-        message = client.message()
-        client.answer("ACK", message)
+        client.answer("ACK", client.message())
     leave(client, "consume")
     client.inbox.clear()
 

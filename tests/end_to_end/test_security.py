@@ -71,8 +71,7 @@ def test_the_right_password(secured, version, name):
     ],
 )
 def test_anything_else_is_refused(secured, version, headers, words):
-    client = login(secured, version, receipt="r", **headers)
-    client.error("Security", *words, receipt="r")
+    login(secured, version, receipt="r", **headers).error("Security", *words, receipt="r")
 
 
 def test_frames_sent_along_wait_for_the_login(secured, name):

@@ -37,8 +37,7 @@ def shipped(request, tmp_path_factory):
     shutil.copytree(ROOT / "config", home / "config")
     shutil.copytree(ROOT / "plugins", home / "plugins", ignore=shutil.ignore_patterns("__pycache__"))
     config = home / "config" / name
-    text = re.sub(r"://[0-9.]+:[0-9]+", "://127.0.0.1:0", config.read_text())
-    config.write_text(text)
+    config.write_text(re.sub(r"://[0-9.]+:[0-9]+", "://127.0.0.1:0", config.read_text()))
     context = None
     if name == "tls.xml":
         authority = Authority(home / "config")

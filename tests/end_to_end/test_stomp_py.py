@@ -56,8 +56,7 @@ class Client:
         self.link = kinds[version]([("127.0.0.1", port)])
         self.link.set_listener("ears", self.ears)
         self.link.connect("user", "password", wait=True)
-        connected = self.ears.next("connected")
-        assert connected.headers.get("version", "1.0") == version
+        assert self.ears.next("connected").headers.get("version", "1.0") == version
 
 
 @pytest.fixture

@@ -47,8 +47,7 @@ def test_a_durable_message_is_written_and_synced(connect, name, management):
 def test_paging_shows_and_goes(connect, name, management):
     address = f"paged.{name}"
     count = 200
-    producer = connect()
-    producer.put(address, *(f"{number} {'x' * 500}" for number in range(count)))
+    connect().put(address, *(f"{number} {'x' * 500}" for number in range(count)))
     found = meters(management)
     labels = f'{{address="{address}"}}'
     assert found[f"stompring_address_paging{labels}"] == 1

@@ -182,8 +182,7 @@ def test_a_session_is_not_resumed_where_certificates_are_asked_for(secured):
 def version_of(secured, acceptor, version):
     context = secured.authority.trusting()
     context.minimum_version = context.maximum_version = version
-    link = secured.open(acceptor, context=context).socket
-    return link.version()
+    return secured.open(acceptor, context=context).socket.version()
 
 
 def test_versions(secured):
@@ -207,8 +206,7 @@ def test_old_versions(secured, seen, version):
 
 
 def test_cipher_suites(secured):
-    link = secured.open("new").socket
-    cipher = link.cipher()
+    cipher = secured.open("new").socket.cipher()
     assert cipher[0] == "TLS_CHACHA20_POLY1305_SHA256"
     weak = secured.authority.trusting()
     weak.maximum_version = ssl.TLSVersion.TLSv1_2

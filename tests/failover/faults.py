@@ -198,8 +198,7 @@ def promote(scene):
 @kind("machine of the active lost")
 def lose_machine(scene):
     """Broker and node of NATS at the same moment."""
-    node = MACHINE[scene.active]
-    scene.kill(scene.active, node, down=True)
+    scene.kill(scene.active, MACHINE[scene.active], down=True)
     if scene.random.random() < 0.5:
         scene.world.wipe(scene.active)
     scene.takeover()
@@ -209,8 +208,7 @@ def lose_machine(scene):
 @kind("machine of the active lost, with the stream leader")
 def lose_leader_machine(scene):
     """As `lose_machine`, where the log's leader is that node."""
-    node = MACHINE[scene.active]
-    move_leader(scene, node)
+    move_leader(scene, MACHINE[scene.active])
     lose_machine(scene)
 
 
@@ -227,8 +225,7 @@ def lose_standby_machine(scene):
 @kind("stream leader killed")
 def kill_leader(scene):
     """The others elect another one."""
-    leader = scene.world.leader()
-    scene.kill(leader, down=True)
+    scene.kill(scene.world.leader(), down=True)
     scene.sleep(2, 10)
 
 
@@ -244,8 +241,7 @@ def stop_leader(scene):
 @kind("follower killed", keeps=True)
 def kill_follower(scene):
     """Two of three nodes are enough."""
-    follower = _follower(scene)
-    scene.kill(follower, down=True)
+    scene.kill(_follower(scene), down=True)
     scene.sleep(1, 5)
 
 

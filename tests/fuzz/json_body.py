@@ -87,8 +87,7 @@ def check(data):
         return
     if body:
         expect(body == json.loads(rest), "the body is read as something else")
-    house = _Houses.get()
-    call = Call(house.service, {"name": "q", "id": "1"}, query, body)
+    call = Call(_Houses.get().service, {"name": "q", "id": "1"}, query, body)
     try:
         route.check(call)
         outcome = route.answer(call)

@@ -60,8 +60,7 @@ def check(data):
     random = Random(data[1])
     cuts = sorted(random.randrange(len(stream) + 1) for _ in range(random.randrange(1, 9)))
     for reads in (list(pieces(stream, cuts)), [stream[at : at + 1] for at in range(len(stream))]):
-        parser = _Watched(_parser(version, end))
-        again = read(parser, reads, spoken)
+        again = read(_Watched(_parser(version, end)), reads, spoken)
         if again != (whole, error):
             raise Broken(f"cut into {len(reads)} reads: {again}, not {(whole, error)}")
     if version is not None:

@@ -79,8 +79,7 @@ def check(data):
         else:
             names = [path.name for path in written()]
             original = written()[WRITTEN / names[data[0] // 3 % len(names)]]
-            damaged = damage(original, rest)
-            found = read(damaged)
+            found = read(damage(original, rest))
             expect(found <= set(payloads(original)), "a record was read that nobody wrote")
     finally:
         logging.disable(logging.NOTSET)
@@ -129,8 +128,7 @@ def read(data):
     expect(all(before[1] < after[0] for before, after in zip(found, found[1:], strict=False)), "they overlap")
     expect(walk.whole or all(fault.reason for fault in walk.faults), "a fault without a reason")
     seen = {data[begin:end] for begin, end in found}
-    scan = PageScan(data)
-    contents = scan.contents
+    contents = PageScan(data).contents
     for start, kind in zip(contents.starts, contents.kinds, strict=True):
         if kind:
             length = int.from_bytes(data[start : start + 4], "little")

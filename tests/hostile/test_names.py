@@ -89,8 +89,7 @@ def test_each_name_is_its_own_after_a_restart(tmp_path):
         client.connect()
         for number, name in enumerate(NAMES):
             client.subscribe(f"/queue/{name}", id=str(number), ack="client")
-            first = client.message(f"{number} a")
-            assert first["destination"] == f"/queue/{name}"
+            assert client.message(f"{number} a")["destination"] == f"/queue/{name}"
             client.answer("ACK", client.message(f"{number} b"))
             client.ask("UNSUBSCRIBE", {"id": number})
         client.close()

@@ -113,8 +113,7 @@ class TestRestart:
         assert (queue.message_count, index(queue).keys) == (20, 20)
         put(again, range(60, 70), 20, durable=True)
         assert queue.message_count == 20
-        taker = join(queue)
-        assert drained(again, taker) == newest(70, 20)
+        assert drained(again, join(queue)) == newest(70, 20)
         assert index(queue).keys == 0
         again, queue = restarted(again)
         assert queue.message_count == 0
@@ -223,8 +222,7 @@ class TestRestart:
         world.settle_down()
         after = world.clock.seconds() - BEGUN + 5
         again = StoredPages(files=world.memory.kill(), after=after, **world.terms)
-        queue = again.directory.queue("q")
-        got = drained(again, join(queue))
+        got = drained(again, join(again.directory.queue("q")))
         assert got[0] == b"0" and b"20" not in got
 
     def test_a_message_that_waits_for_its_redelivery_is_dropped_after_a_newer_one(self):

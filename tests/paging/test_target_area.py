@@ -79,8 +79,7 @@ class TestSelectors:
 
     def test_what_arrives_behind_it_goes_to_a_selector_at_once(self):
         world = StoredPages(limit=2, settings={"prefetch_page_messages": 3})
-        queue = coloured(world, 60, set())
-        red = join(queue, matches=RED, key="red")
+        red = join(coloured(world, 60, set()), matches=RED, key="red")
         world.settle_down()
         assert red.got == []
         reads = world.areas.blocks_read
@@ -161,8 +160,7 @@ class TestHeadCache:
         queue = world.queue()
         sent = world.fill(20)
         assert world.areas.head_cache_bytes > 0
-        taker = join(queue)
-        assert taker.bodies == sent
+        assert join(queue).bodies == sent
         assert world.areas.blocks_read == 0
 
     def test_the_newest_are_given_up_first(self):
@@ -204,8 +202,7 @@ class TestGroups:
             world.send(body=b"a%d" % number, group=b"a")
         for number in range(50):
             world.send(body=b"b%d" % number)
-        quick = join(queue)
-        assert drained(world, quick) == [b"b%d" % n for n in range(50)]
+        assert drained(world, join(queue)) == [b"b%d" % n for n in range(50)]
         assert world.areas.budget.used <= 40_000 + 17 * 500
         assert queue.message_count == 600
         slow.credit = None

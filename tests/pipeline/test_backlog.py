@@ -276,8 +276,7 @@ def test_every_record_once_and_in_order(rounds, between):
         for before, limit, meddling in rounds:
             for step in before:
                 world.do(*step)
-            while_looking = iter(meddling)
-            files = interfering_files(world, while_looking)
+            files = interfering_files(world, iter(meddling))
             if reader.plan(limit, files):
                 for step in between:
                     world.do(*step)

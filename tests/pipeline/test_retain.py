@@ -100,8 +100,7 @@ def test_with_none_nothing_of_the_address_is_there_and_all_of_it_comes_back(brok
 
 
 def test_a_reload_changes_it_for_messages_that_come(broker):
-    said = {"q": {"retain": "NONE"}}
-    broker.start(core=CORE, addresses=ADDRESSES, settings=said)
+    broker.start(core=CORE, addresses=ADDRESSES, settings={"q": {"retain": "NONE"}})
     client = broker.connect()
     client.put("q", "before", **DURABLE)
     broker.process.reload(broker.document(settings={"q": {"retain": "ALL"}}))

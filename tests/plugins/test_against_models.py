@@ -22,8 +22,7 @@ class Use:
         """Do one thing; ``sends`` is how much of all is sending."""
         pick, held = self.random, self._held
         if pick.random() < sends:
-            headers = {"k": pick.choice("aabcdef"), "priority": pick.choice("44419")}
-            harness.send(b"x", headers)
+            harness.send(b"x", {"k": pick.choice("aabcdef"), "priority": pick.choice("44419")})
             return
         what = pick.randrange(4)
         if what == 0:

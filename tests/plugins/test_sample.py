@@ -93,8 +93,7 @@ def test_any_of_several_kinds_of_pressure_is_enough():
 
 
 def test_an_address_without_a_limit_is_never_under_pressure():
-    harness = house(-1, address_percent=1)
-    assert sent(harness, 20) == [1] * 20
+    assert sent(house(-1, address_percent=1), 20) == [1] * 20
 
 
 def test_a_reload():

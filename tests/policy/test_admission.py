@@ -100,8 +100,7 @@ def test_content_of_an_offer():
 
 def test_nothing_of_the_body_is_kept():
     kept = []
-    harness = admits(kept.append)
-    harness.send(b"large")
+    admits(kept.append).send(b"large")
     assert kept[0].body == b""
 
 

@@ -67,8 +67,7 @@ def test_a_life(lives):
 
 
 def test_the_end_of_the_broker(lives):
-    harness = PolicyHarness(Lives)
-    harness.broker.stop()
+    PolicyHarness(Lives).broker.stop()
     assert lives[1:] == [("closed", "address", 0)]
 
 
@@ -128,8 +127,7 @@ class PolicyWorld(BrokerFixture):
             plugins=tuple(PluginConfiguration(name, name) for name in self.sources.policies),
             address_settings=tuple(AddressSettingEntry(match, values) for match, values in settings.items()),
         )
-        policies = self.broker.policies
-        policies.use(load(configuration, self.sources))
+        self.broker.policies.use(load(configuration, self.sources))
         self.directory.settings = SettingsRepository.of(configuration)
         for address in self.directory.addresses.values():
             address.apply(self.directory.settings.lookup(address.name))
@@ -354,8 +352,7 @@ def test_a_file_that_has_changed_makes_another_policy(tmp_path):
 @pytest.mark.parametrize("name", list(FullPolicy))
 def test_the_built_in_policies_are_what_the_broker_uses(name):
     world = BrokerFixture({"a": {"address_full_policy": name}})
-    answer = world.address("a").hooks.answer
-    assert answer is name
+    assert world.address("a").hooks.answer is name
     assert world.address("a").hooks.full is None
 
 
@@ -380,6 +377,5 @@ def test_messages_recovered_into_memory_are_enqueued():
     queue = world.queue("q")
     message = world.message("q", b"m")
     queue.reinstate(queue.restore(message))
-    policies = world.broker.policies
-    (policy,) = policies.policies_for(queue.address)
+    (policy,) = world.broker.policies.policies_for(queue.address)
     assert isinstance(policy, Received) and policy.received == [b"m"]

@@ -179,8 +179,7 @@ class NonDestructiveMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.readers)
     @rule(choice=CHOICE, failed=st.booleans())
     def leave(self, choice, failed):
-        reader = self.readers.pop(choice % len(self.readers))
-        reader.taker.close(failed=failed)
+        self.readers.pop(choice % len(self.readers)).taker.close(failed=failed)
 
     @rule(size=st.sampled_from([-1, 1, 2, 5]))
     def resize_ring(self, size):

@@ -247,8 +247,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
             self.checked += 1
             assert number not in self.settled, "it was delivered after it was settled"
             assert number not in self.purged and number not in self.replaced
-            message = self.sent[number]
-            assert wants(taker, message)
+            assert wants(taker, self.sent[number])
             if taker.auto:
                 self.settle(number, taker)
         for taker in self.takers:

@@ -88,8 +88,7 @@ def moved(name, number, size):
 
 
 def test_copy_goes_on_behind_its_marker(ended, engine, tmp_path, start):
-    again = start()
-    assert again.copy.sequence == engine.last
+    assert start().copy.sequence == engine.last
     assert contents(tmp_path) == {"journal/1.journal": b"x"}
 
 
@@ -109,8 +108,7 @@ def test_marker_is_written_once_a_second_or_after_many_bytes(writer, start, monk
 
 def test_copy_without_a_clean_end_is_used_again_until_the_machine_restarts(writer, tmp_path, start, caplog):
     writer.append([written()])
-    first = start().follow()
-    first.copy.save()
+    start().follow().copy.save()
     assert start().copy.sequence == 2
     with caplog.at_level(logging.INFO):
         other = start(boot_id="another boot")
@@ -128,8 +126,7 @@ def test_clean_marker_is_not_clean_any_more_once_the_copy_is_open(ended, start):
 
 def test_machine_without_a_boot_id_uses_only_a_clean_copy(writer, start):
     writer.append([written()])
-    first = start(boot_id="").follow()
-    first.copy.save()
+    start(boot_id="").follow().copy.save()
     second = start(boot_id="")
     assert second.copy.sequence == 0
     second.follow().copy.close()
@@ -179,8 +176,7 @@ def test_copy_of_another_log_is_set_aside(engine, writer, tmp_path, start, caplo
     engine.recreate()
     writer = MemoryLog(engine)
     writer.claim(2, 0, FileChange(Operation.CLAIM))
-    again = start()
-    assert again.copy.sequence == 0
+    assert start().copy.sequence == 0
     assert contents(tmp_path) == {}
     assert (tmp_path / "journal.discarded/1.journal").read_bytes() == b"x"
     assert (tmp_path / "paging.discarded/1/1.page").read_bytes() == b"x"

@@ -366,8 +366,7 @@ def test_purges_that_fail_are_tried_again(active):
 def test_next_active_broker_purges_what_the_one_before_has_not(active, tmp_path):
     active.write("journal/1.journal", b"x")
     active.remove("journal/1.journal")
-    other = ActiveBroker(active.engine, tmp_path / "other")
-    other.files.trim()
+    ActiveBroker(active.engine, tmp_path / "other").files.trim()
     assert not active.engine.under("journal/1.journal")
 
 
@@ -375,8 +374,7 @@ def test_restarted_broker_purges_what_it_had_not(active):
     active.write("journal/1.journal", b"x")
     active.remove("journal/1.journal")
     active.copy.close()
-    again = ActiveBroker(active.engine, active.root)
-    again.files.trim()
+    ActiveBroker(active.engine, active.root).files.trim()
     assert not active.engine.under("journal/1.journal")
 
 

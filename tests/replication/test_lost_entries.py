@@ -261,8 +261,7 @@ def test_a_file_of_which_entries_are_lost_is_written_again(active, tmp_path, cap
     assert active.operations("journal/2.journal") == [Operation.WRITE, Operation.WRITE]
     active.beat()
     assert active.rebuilt() == active.contents
-    again = active.follower("follower")
-    assert again.missing == 0
+    assert active.follower("follower").missing == 0
     assert contents(tmp_path / "follower") == active.contents
     before = active.engine.last
     active.check()
@@ -351,14 +350,12 @@ def test_a_file_is_written_again_in_parts_between_which_it_changes(active):
 
 def test_the_next_active_broker_ends_what_the_one_before_had_begun(active, tmp_path):
     active.write("journal/1.journal", b"a" * 10)
-    other = active.follower("other")
-    other.close(clean=False)
+    active.follower("other").close(clean=False)
     active.lose("journal/1.journal")
     with in_parts(active):
         assert active.operations("journal/1.journal")[0] is Operation.REWRITE
         following = ActiveBroker(active.engine, tmp_path / "other")
-        incomplete = active.rebuild("incomplete")
-        assert incomplete.missing
+        assert active.rebuild("incomplete").missing
         following.check()
     following.beat()
     assert active.rebuilt() == {"journal/1.journal": b"a" * 10}
@@ -457,5 +454,4 @@ def test_no_loss_goes_unnoticed_and_every_one_is_repaired(batches, random, share
 
 def test_counts_are_those_of_the_log(active):
     active.write("journal/1.journal", b"x")
-    log = MemoryLog(active.engine)
-    assert log.counts() == {BEATS: 1, "journal/1.journal": 2}
+    assert MemoryLog(active.engine).counts() == {BEATS: 1, "journal/1.journal": 2}

@@ -320,8 +320,7 @@ def test_beats_survive_what_other_versions_write():
 
 
 def test_the_thread_steps_the_node_until_it_is_stopped():
-    engine = SimulatedEngine(SimulatedClock())
-    broker = Broker(engine, "a", SimulatedCopy())
+    broker = Broker(SimulatedEngine(SimulatedClock()), "a", SimulatedCopy())
     thread = NodeThread(broker.node)
     thread.start()
     deadline = time.monotonic() + 60

@@ -69,8 +69,7 @@ class Workload:
             more["journal_retention_directory"] = Retention(
                 str(active.root / "retention"), storage_limit=9000
             )
-        root = active.root
-        self.world = PagedBroker(active.files, root=root, **more)
+        self.world = PagedBroker(active.files, root=active.root, **more)
         self.world.reader.__class__ = ReadingThread
         self.ledger = Ledger(active.engine) if before is None else before.ledger
         self.number = 0 if before is None else before.number

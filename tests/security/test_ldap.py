@@ -70,8 +70,7 @@ def test_base_in_the_url_and_a_server_that_is_down(settings, slapd):
 
 def test_the_login_may_be_the_dn(settings):
     directory = source_of(replace(settings, user_search_matching=None))
-    found = directory.check(f"uid=ada,{PEOPLE}", "lovelace")
-    assert found.roles == CLERK
+    assert directory.check(f"uid=ada,{PEOPLE}", "lovelace").roles == CLERK
     for login in (f"uid=ada,{PEOPLE}", "ada", "=", f"uid=no,{PEOPLE}"):
         assert directory.check(login, "hopper") is None
 

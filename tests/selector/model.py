@@ -17,8 +17,7 @@ class Model:
     # -- conditions: True, False, None
 
     def condition(self, tree):
-        result = getattr(self, "_" + tree[0])(*tree[1:])
-        return result
+        return getattr(self, "_" + tree[0])(*tree[1:])
 
     def _and(self, *parts):
         results = [self.condition(part) for part in parts]

@@ -78,8 +78,7 @@ def test_the_last_of_contradicting_prefixes_counts(prefixes, converts):
 
 
 def test_hyphenated_names():
-    properties = {"content-type": "x", "a": "5", "b": "3", "a-b": "x", "a--b": "y"}
-    message = Message(properties)
+    message = Message({"content-type": "x", "a": "5", "b": "3", "a-b": "x", "a--b": "y"})
     assert compile_selector("hyphenated_props:content-type = 'x'").matches(message)
     assert compile_selector("hyphenated_props:a-b = 'x' AND a--b = 'y' AND a - b = 2").matches(message)
     assert compile_selector("hyphenated_props:no_hyphenated_props:a-b = 2").matches(message)

@@ -124,8 +124,7 @@ CONFLICTS = [
 
 @pytest.mark.parametrize("other, words", CONFLICTS)
 def test_an_empty_queue_becomes_what_the_file_says(other, words):
-    world = started(configuration(other), started(configuration(queue())))
-    found = live(world)
+    found = live(started(configuration(other), started(configuration(queue()))))
     assert found.address.name == other.address
     assert found.attributes.routing_type is other.routing_type
     assert (found.durable, found.attributes.non_destructive) == (other.durable, bool(other.non_destructive))
@@ -151,6 +150,5 @@ def test_what_no_queue_can_be_stops_the_start():
 
 def test_addresses_keep_what_they_were_made_as():
     file = configuration(queue())
-    world = started(file, started(file))
-    address = world.address("q")
+    address = started(file, started(file)).address("q")
     assert address.configured and not address.auto_created

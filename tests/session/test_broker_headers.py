@@ -90,7 +90,6 @@ def test_selectors_see_the_time_of_arrival_as_a_number():
 
 
 def test_addresses_without_the_setting_pay_and_add_nothing():
-    server = Server({"other": {"enable_ingress_timestamp": True}})
-    client = client_of(server)
+    client = client_of(Server({"other": {"enable_ingress_timestamp": True}}))
     client.send(b"")
     assert "ingress-timestamp" not in client.one("MESSAGE").headers

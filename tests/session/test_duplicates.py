@@ -40,8 +40,7 @@ def test_an_id_of_any_bytes(server, client):
     for body in (b"a", b"b"):
         client.write(b"SEND\ndestination:/queue/q\n_AMQ_DUPL_ID:\xff\\n\\c\xfe" + b"\n\n" + body + b"\0")
     assert bodies(server.queue()) == [b"a"]
-    cache = server.address().duplicates
-    assert cache.in_order == [b"\xff\n:\xfe"]
+    assert server.address().duplicates.in_order == [b"\xff\n:\xfe"]
 
 
 def test_queues_of_one_address_share_them(server):
@@ -90,8 +89,7 @@ def test_what_waited_or_was_dropped_may_come_again():
     send(client, b"a", "1")
     send(client, b"b", "2")  # dropped
     send(client, b"a", "1")  # a duplicate needs no room
-    address = server.address()
-    assert (address.dropped_messages, counted(server)) == (1, 1)
+    assert (server.address().dropped_messages, counted(server)) == (1, 1)
     server.queue().purge()
     send(client, b"b", "2")
     assert bodies(server.queue()) == [b"b"] and counted(server) == 1

@@ -24,7 +24,6 @@ def test_what_waits_in_the_socket_is_read_before_a_connection_is_called_silent(s
 
 
 def test_nothing_is_left_of_a_closed_connection(server):
-    client = server.client(heart_beat="1000,1000")
-    client.say("DISCONNECT")
+    server.client(heart_beat="1000,1000").say("DISCONNECT")
     server.pass_time()
     assert not server.world.clock.calls

@@ -44,8 +44,7 @@ def refused(server):
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
 def test_fewer_may_be_asked_for_and_auto_is_free(ack):
-    server = limited(max_unsettled_messages=5)
-    client = server.client()
+    client = limited(max_unsettled_messages=5).client()
     for number in range(16):
         client.send(b"%d" % number)
     for identity, (asked, got) in enumerate((("2", 2), ("99", 5))):
@@ -213,8 +212,7 @@ def test_the_end_of_many_consumers_of_a_queue_leaves_the_others(server):
 
 def test_messages_alone_do_not_stop_it_from_being_read():
     """It may have to send ACKs before it reads on: not to read these would be a deadlock."""
-    server = limited(outbox_size=1024)
-    client = server.client()
+    client = limited(outbox_size=1024).client()
     client.subscribe(id="1", ack="client-individual")
     client.session.outbox.pause()
     for _ in range(10):
@@ -382,8 +380,7 @@ def test_a_message_is_sent_to_one_address(server, destination):
     reader.subscribe("/topic/a.#", "1")
     client = server.client()
     client.send(destination=destination, receipt="r")
-    error = client.error()
-    assert "has wildcards: SEND needs one address" in error["message"]
+    assert "has wildcards: SEND needs one address" in client.error()["message"]
     assert reader.read() == [] and set(server.directory.addresses) == {"a.#"}
 
 

@@ -148,8 +148,7 @@ def test_delivered_and_expired_messages_are_notified_where_the_configuration_ask
     client = server.client()
     client.send(expires=server.world.now + 1000)
     client.subscribe(ack="client-individual")
-    frame = told(server, watcher)["MESSAGE_DELIVERED"]
-    check("MESSAGE_DELIVERED", frame)
+    check("MESSAGE_DELIVERED", told(server, watcher)["MESSAGE_DELIVERED"])
     client.lose()
     server.pass_time(2000)
     check("MESSAGE_EXPIRED", told(server, watcher)["MESSAGE_EXPIRED"])

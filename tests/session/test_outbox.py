@@ -31,8 +31,7 @@ def test_within_a_read_everything_is_written_in_one_piece():
 
 def test_otherwise_it_is_written_soon():
     world = BrokerFixture()
-    outgoing = Outgoing(world.broker.clock)
-    box = Box(outgoing)
+    box = Box(Outgoing(world.broker.clock))
     box.outbox.send(b"a")
     box.outbox.send(b"b")
     assert box.wire.writes == 0 and len(world.clock.calls) == 1
@@ -41,8 +40,7 @@ def test_otherwise_it_is_written_soon():
 
 
 def test_room_is_used_up_only_by_what_the_socket_has_not_taken():
-    outgoing = Outgoing(BrokerFixture().broker.clock)
-    box = Box(outgoing)
+    box = Box(Outgoing(BrokerFixture().broker.clock))
     for _ in range(3):
         box.outbox.send(b"x" * (ROOM // 2))
         box.outbox.flush()
@@ -59,8 +57,7 @@ def test_room_is_used_up_only_by_what_the_socket_has_not_taken():
 
 
 def test_one_big_frame_that_fits_the_socket_is_no_reason_to_rest():
-    outgoing = Outgoing(BrokerFixture().broker.clock)
-    box = Box(outgoing)
+    box = Box(Outgoing(BrokerFixture().broker.clock))
     box.outbox.send(b"x" * (2 * ROOM))
     box.outbox.flush()
     assert (box.outbox.capacity, box.said) == (ROOM, ["room"])

@@ -200,8 +200,7 @@ def test_acknowledging_what_was_delivered_is_asked_of_nobody():
     client.send(destination="/queue/there")
     client.subscribe(destination="/queue/there", ack="client")
     scene.rights.revoke(P.CONSUME)
-    message = client.read()[-1]
-    client.ack(message["ack"], receipt="r")
+    client.ack(client.read()[-1]["ack"], receipt="r")
     client.one("RECEIPT")
     assert scene.server.queue("there").message_count == 0
 
@@ -279,15 +278,13 @@ def test_no_durable_subscription_has_an_internal_name():
 
 
 def test_remembered_answers_are_bounded():
-    rights = Allowing()
-    authorizer = Authorizer("ada", rights)
+    authorizer = Authorizer("ada", Allowing())
     for number in range(CACHED_ANSWERS * 3):
         authorizer.check(P.SEND, f"a{number}")
     assert len(authorizer._answers) <= CACHED_ANSWERS + 1
 
 
 def test_long_names_are_cut():
-    scene = Scene(P.SEND)
-    client = scene.client()
+    client = Scene(P.SEND).client()
     client.send(destination="/queue/" + "n" * 5000)
     assert len(client.error()["message"]) < 500

@@ -56,8 +56,7 @@ def test_what_is_read_after_them_comes_after_them():
 
 
 def test_few_frames_are_done_at_once():
-    server = sliced()
-    client = server.client()
+    client = sliced().client()
     client.write(b"".join(sends(FRAMES_AT_ONCE)))
     assert client.wire.calls == []
     assert receipts(client) == list(range(FRAMES_AT_ONCE))

@@ -117,8 +117,7 @@ def test_a_lost_connection_with_an_open_transaction_is_one_attempt_for_all_it_ha
 def test_an_unknown_transaction_costs_the_message_nothing(server, client):
     client.send(b"0")
     client.subscribe(ack="client")
-    message = client.one("MESSAGE")
-    client.ack(message["ack"], transaction="nope")
+    client.ack(client.one("MESSAGE")["ack"], transaction="nope")
     client.error()
     assert bodies(server.queue()) == [b"0"]
 

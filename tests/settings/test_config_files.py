@@ -196,8 +196,7 @@ def test_settings_of_artemis():
 def test_diverts():
     configuration, repository = read("diverts.xml")
     diverts = {divert.name: divert for divert in configuration.diverts}
-    transformer = diverts["audited-orders"].transformer
-    assert transformer.remove_headers == ("card-number",)
+    assert diverts["audited-orders"].transformer.remove_headers == ("card-number",)
     assert diverts["large-orders"].exclusive and not diverts["all-readings"].exclusive
     assert diverts["all-readings"].address == "readings.sensor.#"
     assert repository.lookup("orders").config_delete_diverts is DeletionPolicy.FORCE

@@ -53,8 +53,7 @@ def test_everything_that_a_divert_may_say():
 def test_a_policy_may_be_the_transformer():
     plugins = '<broker-plugins><broker-plugin name="mask"/></broker-plugins>'
     inside = '<address-policy name="mask"><property key="header" value="card"/></address-policy>'
-    configuration = parse(*diverts(transformer(inside)), plugins)
-    (found,) = configuration.transformers
+    (found,) = parse(*diverts(transformer(inside)), plugins).transformers
     assert found.policy.name == "mask"
     assert found.policy.properties == (Property("header", "card"),)
 

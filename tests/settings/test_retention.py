@@ -37,10 +37,8 @@ def test_without_directory_nothing_is_retained():
 
 def test_where_it_is():
     configuration = parse(retention(directory="expected"))
-    directory = data_directory(configuration).retention
-    assert directory.name == "expected"
-    override = data_directory(configuration, "/elsewhere").retention
-    assert str(override) == "/elsewhere/retention"
+    assert data_directory(configuration).retention.name == "expected"
+    assert str(data_directory(configuration, "/elsewhere").retention) == "/elsewhere/retention"
 
 
 @pytest.mark.parametrize(

@@ -450,8 +450,7 @@ CASES = [
 def series(text, values):
     """A series as promtool has it, with the labels of the scrape added."""
     name, _, labels = text.rstrip("}").partition("{")
-    given = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-    every = {**HERE, **given}
+    every = {**HERE, **dict(re.findall(r'(\w+)="([^"]*)"', labels))}
     return {
         "series": f"{name}{{{','.join(f'{key}={json.dumps(value)}' for key, value in every.items())}}}",
         "values": values,

@@ -37,8 +37,7 @@ class Instruction:
     @property
     def words(self):
         """The array of the exec form. Raises ValueError for the shell form."""
-        found = json.loads(self.text)
-        return found
+        return json.loads(self.text)
 
 
 def instructions():
@@ -246,8 +245,7 @@ def test_the_password_is_in_a_file_that_git_ignores():
 
 def test_prometheus_scrapes_the_broker_of_compose_yaml():
     def configuration(path):
-        document = yaml.safe_load((ROOT / "config" / path).read_text())
-        return document
+        return yaml.safe_load((ROOT / "config" / path).read_text())
 
     own, model = configuration("container/prometheus.yml"), configuration("prometheus.yml")
     (scrape,) = own["scrape_configs"]

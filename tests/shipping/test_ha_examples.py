@@ -56,8 +56,7 @@ def test_broker_xml_is_accepted_and_has_a_replicated_log_on_three_nodes(home):
     )  # fmt: skip
     checked = CliRunner().invoke(main, ["check-config", "--data", str(home), str(home / "broker.xml")])
     assert checked.exit_code == 0, checked.output
-    log = read_broker_xml(home / "broker.xml").replicated_log
-    assert log.url.count(",") == 2
+    assert read_broker_xml(home / "broker.xml").replicated_log.url.count(",") == 2
 
 
 def test_nats_server_accepts_its_configuration(home):

@@ -76,5 +76,4 @@ def test_where_no_header_is_allowed_it_is_refused():
 
 
 def test_one_after_the_other_with_line_feeds_between():
-    frames = opened().feed((ACK + b"\n") * 3 + b"\r\n" + ACK)
-    assert len(frames) == 4
+    assert len(opened().feed((ACK + b"\n") * 3 + b"\r\n" + ACK)) == 4

@@ -193,8 +193,7 @@ def test_a_malformed_head_is_not_answered_before_the_frame_ends(name):
 
 
 def test_rubbish_after_a_frame_is_not_answered():
-    parser = opened()
-    frames, error = read(parser, [GOOD + b"rubbish\nthat: goes on\nand on\n\n and on"])
+    frames, error = read(opened(), [GOOD + b"rubbish\nthat: goes on\nand on\n\n and on"])
     assert (len(frames), error) == (1, None)
 
 
@@ -216,8 +215,7 @@ def test_the_limit_itself_is_allowed(stream):
 
 
 def test_limits_are_the_same_for_a_block_seen_before():
-    parser = opened(body=5)
-    frames, error = read(parser, [b"SEND\na:b\n\n12345\0SEND\na:b\n\n123456\0"])
+    frames, error = read(opened(body=5), [b"SEND\na:b\n\n12345\0SEND\na:b\n\n123456\0"])
     assert len(frames) == 1
     assert error is not None and "limit of 5 bytes" in error
 

@@ -253,8 +253,7 @@ def test_large_body_is_put_together(file):
 def test_large_body_without_cdata_sections(file):
     whole = bytes(range(256)) * 10
     pieces = "\n".join(encoded(whole[at : at + 1000]) for at in range(0, len(whole), 1000))
-    written = message().replace("<![CDATA[]]>", pieces)
-    assert only(file, written).body == whole
+    assert only(file, message().replace("<![CDATA[]]>", pieces)).body == whole
 
 
 def test_compressed_body_is_inflated(file):
@@ -316,7 +315,7 @@ def test_a_compressed_file(file):
         (
             document(message("\xff")).encode("latin-1"),
             9,
-            "not well-formed XML: not well-formed (invalid token)",
+            r"not well-formed XML: not well-formed \(invalid token\)",
         ),
         ("<!DOCTYPE a [<!ENTITY b 'c'>]>" + document(), 1, "a document type is not allowed"),
         (document().encode("utf-16"), 1, "the file is UTF-16"),
@@ -326,9 +325,11 @@ def test_a_compressed_file(file):
 )
 def test_a_fault_is_reported_with_its_line(file, written, line, words):
     file.write_bytes(written if isinstance(written, bytes) else written.encode())
-    with ArtemisExportReader(file) as reader, pytest.raises(InvalidExport) as fault:
+    with (
+        ArtemisExportReader(file) as reader,
+        pytest.raises(InvalidExport, match=f"^{file}:{line}: .*{words}"),
+    ):
         list(reader.entries())
-    assert str(fault.value).startswith(f"{file}:{line}: ") and words in str(fault.value)
 
 
 @pytest.mark.parametrize("size", [0, 10, 1000, -1, -20])

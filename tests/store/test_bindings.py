@@ -41,8 +41,7 @@ def other_than(default, name):
 def test_every_attribute_survives_encoding(name):
     default = QueueAttributes(ANYCAST)
     changed = default.changed({name: other_than(default, name)})
-    described = json.loads(json.dumps(describe_attributes(changed)))
-    again = attributes_of(described)
+    again = attributes_of(json.loads(json.dumps(describe_attributes(changed))))
     assert getattr(again, name) == getattr(changed, name) != getattr(default, name)
     for field in fields(QueueAttributes):
         if field.name not in DERIVED:
@@ -74,8 +73,7 @@ def test_a_filter_that_cannot_be():
 
 
 def test_a_queue():
-    world = BrokerFixture()
-    queue = world.queue("ü", "t", MULTICAST, filter="a = 1")
+    queue = BrokerFixture().queue("ü", "t", MULTICAST, filter="a = 1")
     queue.no_local, queue.paused = "me", True
     queue.as_configured = queue.attributes.changed({"ring_size": 5})
     stored = StoredQueue.parse(json.loads(json.dumps(describe_queue(queue))))
@@ -85,8 +83,7 @@ def test_a_queue():
 
 
 def test_an_address():
-    world = BrokerFixture()
-    address = world.address("a")
+    address = BrokerFixture().address("a")
     address.auto_created, address.paused = True, True
     stored = StoredAddress.parse(json.loads(json.dumps(describe_address(address))))
     assert stored == StoredAddress("a", frozenset({ANYCAST, MULTICAST}), True, False, True)

@@ -114,8 +114,7 @@ def test_compaction_preserves_the_whole_state_of_a_message():
     join(late, 1).nack()
     world.durable("tried", b"tried")
     for _ in range(2):
-        taker = join(tried, 1)
-        taker.close(failed=True)
+        join(tried, 1).close(failed=True)
     world.send("tried", b"again", durable=True, due=now + 7_200_000, recurrence=Recurrence(1000, 5))
     churn, started = world.queue("goes"), world.journal.segments[0]
     for _ in range(100):

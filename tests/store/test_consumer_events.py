@@ -122,8 +122,7 @@ def test_records_contain_every_event(seed):
 
 
 def test_requeue_before_the_write_is_recorded(one):
-    queue = one.queue()
-    taker = join(queue, 1)
+    taker = join(one.queue(), 1)
     number = one.durable().number
     for _ in range(3):
         taker.nack(taker.unsettled[0])

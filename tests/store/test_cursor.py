@@ -15,8 +15,7 @@ def page_records(world):
 
 
 def test_cursor_of_a_deleted_queue_ignores_updates(world, q):
-    positions = world.fill(q, 20)
-    ref = world.load(q, *positions[0])
+    ref = world.load(q, *world.fill(q, 20)[0])
     cursor = world.cursor(q)
     world.pages.forget(q)
     assert world.pages.empty
@@ -27,8 +26,7 @@ def test_cursor_of_a_deleted_queue_ignores_updates(world, q):
 
 
 def test_settlements_of_one_turn_share_one_record(world, q):
-    positions = world.fill(q, 3)
-    refs = [world.load(q, *position) for position in positions]
+    refs = [world.load(q, *position) for position in world.fill(q, 3)]
     world.turn()
     for ref in refs:
         world.cursor(q).settle(ref, Reason.ACKNOWLEDGED)

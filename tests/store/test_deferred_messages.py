@@ -59,8 +59,7 @@ def test_they_are_made_as_they_are_consumed_and_a_restart_finds_the_others():
     assert 0 < deferred(queue) < 300
     world.durable("q", b"new")
     taker.ack(*taker.unsettled[:10])
-    again = world.restarted()
-    queue = again.q
+    queue = world.restarted().q
     assert bodies(queue) == [*SENT[10:], b"new"]
     second = join(queue)
     assert second.bodies == [*SENT[10:], b"new"]
@@ -69,8 +68,7 @@ def test_they_are_made_as_they_are_consumed_and_a_restart_finds_the_others():
 
 def test_rejected_ones_come_back_to_their_places():
     _, queue = started()
-    taker = join(queue, 300)
-    taker.cancelled("left")
+    join(queue, 300).cancelled("left")
     assert join(queue).bodies == SENT
 
 

@@ -66,8 +66,7 @@ def ids(first, last):
 
 
 def acknowledge_all(world, name="q"):
-    queue = world.directory.queues[name]
-    queue.purge()
+    world.directory.queues[name].purge()
     world.turn()
 
 
@@ -353,8 +352,7 @@ def _messages_of_transactions(records):
         kinds, place = [], TRANSACTION.size
         while place < length:
             size = int.from_bytes(payload[place : place + 4], "little")
-            part = payload[place + 4 : place + 4 + size]
-            kinds.append(part[0])
+            kinds.append(payload[place + 4 : place + 4 + size][0])
             place += 4 + size
         assert kinds.count(Kind.DUPLICATE_IDS) == 1
         ids_at = kinds.index(Kind.DUPLICATE_IDS)
@@ -428,8 +426,7 @@ def test_a_damaged_segment_loses_its_ids_alone(monkeypatch):
     assert reported(again) and 0 < len(found) < 30
     assert set(held(again)) == set(found) and found == sorted(found, key=int)
     send_all(again, ids(31, 40))
-    once_more = again.again()
-    assert known(once_more)[-10:] == ids(31, 40)
+    assert known(again.again())[-10:] == ids(31, 40)
 
 
 @settings(max_examples=25, deadline=None)

@@ -129,8 +129,7 @@ def test_full_disk_blocks_durable_sends_and_is_logged(caplog):
 
 
 def test_close_writes_everything():
-    hand = ManualDisk()
-    world = StoredBroker(disk=hand)
+    world = StoredBroker(disk=ManualDisk())
     world.queue("q")
     world.durable("q", b"kept")
     world.broker.stop()

@@ -54,8 +54,7 @@ def test_a_segment_of_two_runs_has_one_footer():
     world = world.restarted(after=20)
     while len(world.journal.segments) == 1:
         world.keep("q", b"x" * 300)
-    path = world.journal.segments[0].path
-    data = world.memory.data[path]
+    data = world.memory.data[world.journal.segments[0].path]
     footer = find_footer(data)
     assert (footer.least_number, footer.least_timestamp) == (first.number, first.timestamp)
     assert footer.greatest_number > second[-1].number and footer.greatest_timestamp >= world.now - 1000

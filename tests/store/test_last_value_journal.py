@@ -34,8 +34,7 @@ def test_a_write_that_is_torn_anywhere_leaves_a_value(attributes):
     seen = set()
     for length in range(len(before[changed]), len(after[changed]) + 1):
         torn = MemoryFiles({**after, changed: after[changed][:length]})
-        again = StoredBroker(torn, **world.given)
-        seen.add(tuple(held(again)))
+        seen.add(tuple(held(StoredBroker(torn, **world.given))))
     assert seen == {(b"1",), (b"5",)}
 
 
@@ -54,8 +53,7 @@ def test_the_newest_value_survives_a_crash_of_the_computer():
             if random.random() < 0.3:
                 world.turn()
                 promised = dict(sent)
-        again = world.crashed(random)
-        queue = again.directory.queue("q")
+        queue = world.crashed(random).directory.queue("q")
         found = {
             (ref.message.header(b"code") or b"").decode(): int(ref.message.body)
             for ref in queue.dispatcher.in_order()

@@ -38,11 +38,9 @@ def contents_of(messages):
 
 
 def read_back(contents):
-    footer = contents.footer(5)
-    parsed = Footer.parse(footer.payload())
+    parsed = Footer.parse(contents.footer(5).payload())
     assert parsed is not None
-    summary = PageSummary.of(parsed)
-    return parsed, summary
+    return parsed, PageSummary.of(parsed)
 
 
 @given(st.lists(st.booleans(), max_size=70))

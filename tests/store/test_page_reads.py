@@ -63,10 +63,8 @@ def test_unwritten_messages_are_read_from_memory(world):
 
 
 def test_the_end_that_has_grown_is_read_anew(world, q):
-    positions = world.fill(q, 2)
-    old = world.read(*positions[0])
-    new_position = world.fill(q, 1)[0]
-    new = world.read(*new_position)
+    old = world.read(*world.fill(q, 2)[0])
+    new = world.read(*world.fill(q, 1)[0])
     assert old is not None and new is not None
     assert (old.stop, new.stop) == (2, 3)
 
@@ -146,8 +144,7 @@ def test_read_messages_are_charged_to_the_configured_account(world, q):
 
     world.paging.reads.account = budget = Budget()
     page, index = world.page([q], b"x")
-    block = world.read(page, index)
-    assert block.message(index).account is budget
+    assert world.read(page, index).message(index).account is budget
 
 
 def test_evicted_page_starts_are_read_again(world, q, monkeypatch):
@@ -163,8 +160,7 @@ def test_evicted_page_starts_are_read_again(world, q, monkeypatch):
         assert world.read(page, 19) is not None
     assert [page.starts is None for page in pages] == [True] * 4 + [False]
     for page in pages:
-        block = world.read(page, 7)
-        assert block.message(7).body.startswith(b"7 ")
+        assert world.read(page, 7).message(7).body.startswith(b"7 ")
 
 
 def test_page_deleted_during_a_read_returns_none():

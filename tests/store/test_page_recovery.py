@@ -128,8 +128,7 @@ def with_content(place, data):
 def test_a_page_of_garbage_is_set_aside(place, data):
     """PD-2."""
     world, q, heard = damaged(with_content(place, data))
-    drained = world.drain(q)
-    numbers = [int(body) for body in drained]
+    numbers = [int(body) for body in world.drain(q)]
     assert numbers == sorted(numbers)
     assert 20 - 4 <= len(numbers) < 20
     if place == -1 and not data:  # it was only begun, as far as one can tell
@@ -364,8 +363,7 @@ def test_an_address_that_was_deleted_is_made_for_the_queues_that_need_it():
     for at in range(5):
         pages.append(world.message("a.b", b"%d " % at, durable=True), [wild])
     world.directory.delete_address("a.b")
-    again = world.restarted()
-    (pages,) = again.all_pages()
+    (pages,) = world.restarted().all_pages()
     assert pages.address.name == "a.b"
     (cursor,) = pages.cursors.values()
     assert (cursor.queue.name, cursor.remaining) == ("wild", 5)
@@ -414,8 +412,7 @@ def test_a_deleted_queue_stays_deleted():
                 break
             world.journal.compact_step(100, 1 << 20)
             world.turn()
-        files = world.memory.kill()
-        world = world.again(files)
+        world = world.again(world.memory.kill())
         assert list(world.directory.queues) == ["r"]
         assert world.cursor(world.queues("r")[0]).remaining == 10
         world.queues(*(f"more{each}" for each in range(20)))
@@ -488,8 +485,7 @@ def test_empty_page_file_is_removed_without_a_record():
         assert empty not in found(again.memory)
         assert listed(again.memory) == found(again.memory)
         assert again.paging.lost_messages == again.paging.damaged_pages == 0
-        third = again.again()
-        assert third.paging.damaged_pages == 0
+        assert again.again().paging.damaged_pages == 0
 
 
 @pytest.mark.parametrize("size", [0, 10])

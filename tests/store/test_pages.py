@@ -67,8 +67,7 @@ def test_a_complete_page_is_sealed(world, q):
     world.fill(q, 3)
     page = world.pages.in_order()[-1]
     world.pages.roll()
-    data = content(world, page.number)
-    footer = find_footer(data)
+    footer = find_footer(content(world, page.number))
     assert len(footer.starts) == page.count
     assert page.sealed
     assert page.contents is None

@@ -240,8 +240,7 @@ class PagesMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def delete_queue(self, name):
         self.turn()
-        queue = self.queues[name]
-        self.world.pages.forget(queue)
+        self.world.pages.forget(self.queues[name])
         self.world.directory.delete_queue(name)
         for each, key in [held for held in self.loaded if held[0] == name]:
             del self.loaded[each, key]

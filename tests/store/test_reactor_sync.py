@@ -145,8 +145,7 @@ def test_what_is_more_than_a_short_write_is_for_the_thread(desk):
     desk.writer.run_task(lambda files: files.remove(PAGE))
     desk.send(b"b")
     assert desk.in_thread(), "a file task"
-    other = desk.writer.open(Path("/data/2.journal"), journal=True)
-    other.append(b"header")
+    desk.writer.open(Path("/data/2.journal"), journal=True).append(b"header")
     desk.turn()
     assert desk.in_thread(), "a file that is not open"
     desk.journal.prefill_from, desk.journal.prefill_until = 1, 1 << 30

@@ -73,8 +73,7 @@ def test_each_queue_recovers_its_own_due_time():
     world = StoredBroker(settings={"#": {"redelivery_delay": 60_000}})
     first, second = (world.queue(name, "t", MULTICAST) for name in ("a", "b"))
     world.durable("t")
-    taker = join(first, 1)
-    taker.nack()
+    join(first, 1).nack()
     again = world.restarted()
     assert len(again.directory.queue("a").scheduled) == 1 and again.directory.queue("b").count == 1
     assert second.count == 1

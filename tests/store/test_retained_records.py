@@ -142,8 +142,7 @@ def test_a_kill_takes_nothing_of_it_along_and_a_restart_brings_nothing_back(one)
     assert held(again) == [] and held(again, "ring") == [b"lasting"]
     assert again.durable().number > max(last, *passing, lasting.number)
     assert {b"p0", b"p4", b"9"} <= set(bodies_of(again))
-    crashed = one.crashed(Random(7))
-    assert held(crashed, "ring") == [b"lasting"]
+    assert held(one.crashed(Random(7)), "ring") == [b"lasting"]
 
 
 def test_the_footer_knows_the_least_and_the_greatest():

@@ -227,8 +227,7 @@ def test_retained_pages_are_complete():
     (queue,) = one.queues("q")
     for _ in range(20):
         one.page([queue], b"x" * 200)
-    cursor = one.pages.cursor(queue)
-    list(cursor.purge(Reason.KILLED))
+    list(one.pages.cursor(queue).purge(Reason.KILLED))
     one.close_pages()
     one.turn()
     kept = files(one, ".page")
@@ -345,8 +344,7 @@ def test_new_samples_file_has_every_queue():
     one.turn()
     every = [rows(data) for data in files(one, ".samples").values()]
     assert len(every) == 3 and all(set(each[0][1]) == {"a"} for each in every)
-    again = world(one.memory.kill())
-    assert again.store.retention.last_samples == 3
+    assert world(one.memory.kill()).store.retention.last_samples == 3
 
 
 def test_many_queues_are_sampled_in_slices(one):

@@ -91,8 +91,7 @@ def test_appended_messages_follow_gathered_messages():
     numbers = [message.number for message in gathered]
     scanned = [world.load(queue, page, at).message.number for page, at in positions(world, queue)]
     assert scanned[1:4] == numbers
-    area = queue.paged
-    assert area.grew == 1
+    assert queue.paged.grew == 1
     world.paging.write_gathered()
     assert world.cursor(queue).remaining == 5, "once"
 
@@ -132,8 +131,7 @@ def test_where_more_is_to_be_done_nothing_is_gathered():
             setattr(queue.dispatcher if name == "selector_lists" else queue, name, value)
         if changed.pop("inside", False):
             world.store.begin()
-        message = messages(world, [5], **changed)[0]
-        return not world.pages.gather(message, queue)
+        return not world.pages.gather(messages(world, [5], **changed)[0], queue)
 
     assert not refused(), "the plain case"
     assert not refused(queue={"ready": [object()]}), "who is ready waits for those before it"

@@ -87,8 +87,7 @@ def messages(lake):
 
 def events(lake):
     """All events."""
-    rows = lake.tables["events"].open().to_pyarrow_dataset().to_table().to_pylist()
-    return rows
+    return lake.tables["events"].open().to_pyarrow_dataset().to_table().to_pylist()
 
 
 class Cut(BaseException):

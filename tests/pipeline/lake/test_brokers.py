@@ -214,8 +214,7 @@ def test_an_empty_data_directory_and_retained_files_alone(tmp_path):
         "--retention",
         "has no retained files of a broker",
     )
-    files = broker_files(identity=TWO, count=3)
-    alone = write_files(tmp_path / "alone", files)
+    alone = write_files(tmp_path / "alone", broker_files(identity=TWO, count=3))
     (alone / "identity").write_text(f"{TWO.hex()}\n")
     ingest(alone, tmp_path / "other")
     assert by_broker(tmp_path / "other")["main"] == on_disk(alone)

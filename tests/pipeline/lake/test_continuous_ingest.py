@@ -141,8 +141,7 @@ BATCH = Batch(3, 500, {"messages": 7, "events": 2}, [("journal/1", 5, "x")], 2, 
 
 def test_what_fails_is_tried_again_later_each_time(lake, caplog):
     gone = OSError("the object store is away")
-    work = Work(lake, gone, gone, BATCH, gone, BATCH)
-    found, pauses = following(work)
+    found, pauses = following(Work(lake, gone, gone, BATCH, gone, BATCH))
     with caplog.at_level(logging.WARNING):
         found.run()
     assert pauses == [1.0, 2.0, 10.0, 1.0, 10.0, 10.0]
@@ -196,8 +195,7 @@ def scraped(metrics):
 
 
 def test_metrics_over_http(lake, filled):
-    work = Work(lake, BATCH, BATCH._replace(number=4))
-    found, _ = following(work)
+    found, _ = following(Work(lake, BATCH, BATCH._replace(number=4)))
     fill(filled, 2)
     port = found.metrics.serve("127.0.0.1", 0)
     seen = []

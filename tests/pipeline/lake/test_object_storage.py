@@ -213,12 +213,10 @@ def test_commands_over_kills(bucket, tmp_path, command):
     follow.wait_for(r"batch \d+")
     follow.process.send_signal(signal.SIGSTOP)  # the owner is stopped, and its Java is at work
     time.sleep(float(LEASE) + 1)
-    output = command(*words).finish()
-    assert "taking over the lease of process" in output
+    assert "taking over the lease of process" in command(*words).finish()
     follow.process.send_signal(signal.SIGCONT)
     assert re.search("lost the lease|another process is ingesting", fails(follow))
-    lake = Lake(place.replace("s3a:", "s3:"))
-    assert messages(lake) == retained_messages(data)
+    assert messages(Lake(place.replace("s3a:", "s3:"))) == retained_messages(data)
     count = len(retained_messages(data))
     assert f"{count}" in command("sql", "--lake", place, "select count(*) from messages").finish()
     page = tmp_path / "report.html"

@@ -200,8 +200,7 @@ def test_numbers_that_are_none(beats):
 
     def play(peer):
         greet(peer, CONNECTED.replace(b"\n\n", b"\nheart-beat:%b,%b\n\n" % (beats, beats)))
-        asked = receive_until(peer, b"\0")
-        number = re.search(rb"receipt:(\d+)", asked)
+        number = re.search(rb"receipt:(\d+)", receive_until(peer, b"\0"))
         peer.sendall(b"RECEIPT\nreceipt-id:%b\n\n\0RECEIPT\nreceipt-id:%b\n\n\0" % (beats, number[1]))
         peer.recv(1)
 

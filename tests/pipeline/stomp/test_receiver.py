@@ -69,8 +69,7 @@ def test_all_that_is_there(receive, broker, name, connect, management):
 
 
 def test_a_full_spool_is_no_place_for_more(receive, broker, name, connect, management):
-    client = connect()
-    client.put(name, *["x" * 1000] * 300)
+    connect().put(name, *["x" * 1000] * 300)
     found = receive(broker.port, destination=name, prefetch=10, spoolLimit="20K", idle=60_000, drain=600_000)
     found.settle()  # full before that
     assert 20 <= len(found.bodies()) <= 40
