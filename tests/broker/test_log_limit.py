@@ -2,11 +2,19 @@
 
 import logging
 
+import pytest
+
 from stompring.broker.limits import INTERVAL, LINES
 
 from .broker_fixture import BrokerFixture
 
 log = logging.getLogger("stompring.test")
+
+
+@pytest.fixture
+def world(caplog):
+    caplog.set_level(logging.INFO)
+    return BrokerFixture()
 
 
 def say(world, number, kind="storm"):
@@ -20,9 +28,7 @@ def lines(caplog):
     return found
 
 
-def test_lines_beyond_the_limit_are_suppressed_and_counted(caplog):
-    caplog.set_level(logging.INFO)
-    world = BrokerFixture()
+def test_lines_beyond_the_limit_are_suppressed_and_counted(world, caplog):
     say(world, LINES + 7)
     assert lines(caplog) == [f"line {number}" for number in range(LINES)]
     world.pass_time(INTERVAL)
@@ -31,9 +37,7 @@ def test_lines_beyond_the_limit_are_suppressed_and_counted(caplog):
     assert lines(caplog) == ["line 0"]
 
 
-def test_nothing_is_reported_and_no_timer_runs_below_the_limit(caplog):
-    caplog.set_level(logging.INFO)
-    world = BrokerFixture()
+def test_nothing_is_reported_and_no_timer_runs_below_the_limit(world, caplog):
     for _ in range(3):
         before = len(world.clock.getDelayedCalls())
         say(world, LINES)
@@ -43,18 +47,14 @@ def test_nothing_is_reported_and_no_timer_runs_below_the_limit(caplog):
     assert not lines(caplog)
 
 
-def test_kinds_have_limits_of_their_own(caplog):
-    caplog.set_level(logging.INFO)
-    world = BrokerFixture()
+def test_kinds_have_limits_of_their_own(world, caplog):
     say(world, LINES + 1)
     lines(caplog)
     say(world, 1, "rare")
     assert lines(caplog) == ["line 0"]
 
 
-def test_a_stop_reports_what_was_suppressed(caplog):
-    caplog.set_level(logging.INFO)
-    world = BrokerFixture()
+def test_a_stop_reports_what_was_suppressed(world, caplog):
     say(world, LINES + 2)
     lines(caplog)
     world.broker.log_limit.stop()
@@ -63,9 +63,8 @@ def test_a_stop_reports_what_was_suppressed(caplog):
     assert not lines(caplog)
 
 
-def test_lines_that_nobody_reads_are_not_counted(caplog):
+def test_lines_that_nobody_reads_are_not_counted(world, caplog):
     caplog.set_level(logging.WARNING)
-    world = BrokerFixture()
     say(world, LINES + 2)
     caplog.set_level(logging.INFO)
     say(world, LINES)

@@ -19,11 +19,15 @@ def sliced(settings=None):
     return world
 
 
+def send_many(world, **more):
+    for body in numbered(MANY):
+        world.send(body=body, **more)
+
+
 def test_messages_that_expire_together_expire_in_slices_and_in_order():
     world = sliced({"expiry_address": "EXP"})
     queue, expired = world.queue(), world.queue("EXP")
-    for body in numbered(MANY):
-        world.send(body=body, expires=world.now + 1000)
+    send_many(world, expires=world.now + 1000)
     world.one_turn(1)
     turns, taker = 0, join(world.queue("other"))
     while queue.messages_expired < MANY:
@@ -43,8 +47,7 @@ def test_messages_that_expire_together_expire_in_slices_and_in_order():
 def test_a_message_whose_time_is_over_is_not_delivered_while_others_expire():
     world = sliced()
     queue = world.queue()
-    for body in numbered(MANY):
-        world.send(body=body, expires=world.now + 1000)
+    send_many(world, expires=world.now + 1000)
     world.send(body=b"stays")
     world.one_turn(1)
     taker = join(queue)
@@ -57,8 +60,7 @@ def test_messages_that_fall_due_together_come_in_order():
     world = sliced()
     queue = world.queue()
     world.send(body=b"waits")
-    for body in numbered(MANY):
-        world.send(body=body, due=world.now + 1000)
+    send_many(world, due=world.now + 1000)
     world.one_turn(1)
     while queue.scheduled_count:
         before = queue.scheduled_count
@@ -71,8 +73,7 @@ def test_messages_that_fall_due_together_come_in_order():
 def test_slices_do_not_change_what_a_ring_keeps():
     world = sliced()
     queue = world.queue(ring_size=10)
-    for body in numbered(MANY):
-        world.send(body=body, due=world.now + 1000)
+    send_many(world, due=world.now + 1000)
     world.one_turn(1)
     world.settle_down()
     assert bodies(queue) == numbered(MANY)[-10:]
@@ -83,8 +84,7 @@ def test_what_a_consumer_had_comes_back_in_slices_and_nobody_is_given_anything_b
     world = sliced()
     queue = world.queue()
     first, second = join(queue), join(queue, 0)
-    for body in numbered(MANY):
-        world.send(body=body)
+    send_many(world)
     assert len(first.unsettled) == MANY
     second.give_credit(MANY * 2)
     first.close()
@@ -107,8 +107,7 @@ def test_a_ring_keeps_the_newest_of_what_comes_back_in_slices(ring):
     world = sliced()
     queue = world.queue(ring_size=ring)
     taker = join(queue)
-    for body in numbered(MANY):
-        world.send(body=body)
+    send_many(world)
     taker.close()
     for _ in range(ring + 3):
         world.one_turn()
@@ -137,10 +136,8 @@ def test_a_deleted_queue_is_gone_at_once_and_its_messages_by_and_by():
     world = sliced()
     queue = world.queue()
     taker = join(queue, 10)
-    for body in numbered(MANY):
-        world.send(body=body)
-    for body in numbered(MANY):
-        world.send(body=body, due=world.now + 1000)
+    send_many(world)
+    send_many(world, due=world.now + 1000)
     taker.give_credit(MANY)
     taker.credit = 0
     world.directory.delete_queue("q", force=True)
@@ -169,8 +166,7 @@ def test_a_deleted_queue_is_gone_at_once_and_its_messages_by_and_by():
 def test_a_purge_kills_what_was_there_and_nothing_that_comes_meanwhile():
     world = sliced()
     queue = world.queue()
-    for body in numbered(MANY):
-        world.send(body=body)
+    send_many(world)
     assert queue.purge() == MANY
     world.send(body=b"new")
     taker = join(queue)
@@ -184,8 +180,7 @@ def test_a_queue_that_is_purged_when_its_last_consumer_goes():
     world = sliced()
     queue = world.queue(purge_on_no_consumers=True)
     taker = join(queue, MANY // 2)
-    for body in numbered(MANY):
-        world.send(body=body)
+    send_many(world)
     taker.close()
     world.settle_down()
     assert (queue.messages_killed, queue.message_count) == (MANY, 0)

@@ -19,7 +19,7 @@ from ..broker_document import broker_xml
 from ..broker_process import LISTENS, PATIENCE, BrokerProcess
 from ..management import Answered, Management
 from ..stomp_client import StompClient
-from .steps import leave, receive
+from .steps import leave, receive, say
 
 STANDBY = r"standby: following the replicated log .*, whose active broker is"
 
@@ -224,6 +224,25 @@ def killed_broker_is_replaced(pair):
     again.wait_for_log(r"active in the replicated log .*released by b")
     again.receive("last")
     again.stop()
+
+
+def stopped_broker_exits_with_75(pair):
+    """A broker that stands still while another takes over: it ends, and nobody hears anything from it."""
+    active = pair.start("a")
+    client = active.client()
+    client.put("q", "one", persistent="true")
+    standby = pair.standby("b")
+    active.terminate(signal.SIGSTOP)
+    standby.wait_for_log("is ready")
+    survivor = standby.client()
+    say(client, "q", b"two", persistent="true", receipt="late")
+    client.send("SUBSCRIBE", {"id": "s", "destination": "q", "ack": "auto"})
+    active.terminate(signal.SIGCONT)
+    assert active.exit_code() == 75
+    assert any("not active any more" in line for line in active.log)
+    client.closed()  # neither a receipt nor a message came
+    receive(survivor, "q", "one")
+    survivor.nothing()
 
 
 def data_directory_moves_into_the_log(pair):

@@ -1,5 +1,7 @@
 """What clients do again and again."""
 
+import pytest
+
 from ..broker_document import broker_xml
 from ..stomp_client import spelled
 
@@ -43,6 +45,12 @@ def several(client, number):
 def leave(client, subscription="s"):
     """UNSUBSCRIBE, and wait for the receipt."""
     client.ask("UNSUBSCRIBE", {"id": subscription})
+
+
+def silent(client):
+    """Nothing comes for a while. (A blocked connection answers nothing, so `Dialogue.nothing` is of no use.)"""
+    with pytest.raises(TimeoutError):
+        client.frame(patience=0.3)
 
 
 def begin(client, transaction="t"):

@@ -1,7 +1,6 @@
 """Brokers of a replicated log: takeover, fencing, step-down, a log that does not answer; on a real NATS cluster."""
 
 import shutil
-import signal
 import time
 
 import pytest
@@ -9,8 +8,15 @@ import pytest
 from stompring.replication.copy import MARKER_INTERVAL
 
 from ..broker_process import BrokerProcess
-from .replicated import PAGES, STANDBY, brokers, killed_broker_is_replaced, of_cluster
-from .steps import receive, say
+from .replicated import (
+    PAGES,
+    STANDBY,
+    brokers,
+    killed_broker_is_replaced,
+    of_cluster,
+    stopped_broker_exits_with_75,
+)
+from .steps import say
 
 
 @pytest.fixture
@@ -24,21 +30,7 @@ def test_killed_broker_is_replaced_and_loses_no_receipted_message(pair):
 
 
 def test_broker_that_was_stopped_for_a_while_exits_with_75(pair):
-    active = pair.start("a")
-    client = active.client()
-    client.put("q", "one", persistent="true")
-    standby = pair.standby("b")
-    active.terminate(signal.SIGSTOP)
-    standby.wait_for_log("is ready")
-    survivor = standby.client()
-    say(client, "q", b"two", persistent="true", receipt="late")
-    client.send("SUBSCRIBE", {"id": "s", "destination": "q", "ack": "auto"})
-    active.terminate(signal.SIGCONT)
-    assert active.exit_code() == 75
-    assert any("not active any more" in line for line in active.log)
-    client.closed()  # neither a receipt nor a message came
-    receive(survivor, "q", "one")
-    survivor.nothing()
+    stopped_broker_exits_with_75(pair)
 
 
 def test_delivery_is_suspended_while_the_log_has_no_majority(pair, cluster):

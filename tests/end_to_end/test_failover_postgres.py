@@ -1,6 +1,5 @@
 """Brokers of a replicated log in PostgreSQL: takeover, fencing, and a database that fails over itself."""
 
-import signal
 from itertools import count
 
 import pytest
@@ -16,6 +15,7 @@ from .replicated import (
     Brokers,
     data_directory_moves_into_the_log,
     killed_broker_is_replaced,
+    stopped_broker_exits_with_75,
 )
 from .steps import receive, say
 
@@ -53,20 +53,7 @@ def test_killed_broker_is_replaced_and_loses_no_receipted_message(pair):
 
 
 def test_broker_that_was_stopped_for_a_while_exits_with_75(pair):
-    active = pair.start("a")
-    client = active.client()
-    client.put("q", "one", persistent="true")
-    standby = pair.standby("b")
-    active.terminate(signal.SIGSTOP)
-    standby.wait_for_log("is ready")
-    survivor = standby.client()
-    say(client, "q", b"two", persistent="true", receipt="late")
-    active.terminate(signal.SIGCONT)
-    assert active.exit_code() == 75
-    with pytest.raises((AssertionError, OSError)):
-        client.frame(1)  # no receipt
-    receive(survivor, "q", "one")
-    survivor.nothing()
+    stopped_broker_exits_with_75(pair)
 
 
 def test_an_existing_data_directory_moves_into_a_log_without_loss(database, tmp_path):

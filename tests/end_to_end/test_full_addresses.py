@@ -2,7 +2,7 @@
 
 import pytest
 
-from .steps import begin, receive, refused, say
+from .steps import begin, receive, refused, say, silent
 
 pytestmark = [
     pytest.mark.in_memory,
@@ -15,12 +15,6 @@ pytestmark = [
         }
     ),
 ]
-
-
-def silent(client):
-    """Nothing comes for a while. (A blocked connection answers nothing, so `Dialogue.nothing` is of no use.)"""
-    with pytest.raises(TimeoutError):
-        client.frame(patience=0.3)
 
 
 def test_drop_takes_and_forgets(client, version, name, management):

@@ -7,7 +7,7 @@ import pytest
 
 from ..broker_document import broker_xml
 from ..management import Answered
-from .steps import begin, connected, receive, refused, say
+from .steps import begin, connected, receive, refused, say, silent
 
 pytestmark = pytest.mark.in_memory
 
@@ -24,11 +24,6 @@ POLICIES = {
 }
 
 DURABLE = {"persistent": "true"}
-
-
-def silent(client):
-    with pytest.raises(TimeoutError):
-        client.frame(patience=0.3)
 
 
 @pytest.mark.parametrize("full", [ALWAYS, TOO_LITTLE], ids=["max-disk-usage", "min-disk-free"])

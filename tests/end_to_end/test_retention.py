@@ -148,6 +148,11 @@ def acknowledged(data):
 
 
 def test_what_goes_before_it_was_ingested_is_counted(lasting):
+    def after_400_more():
+        lasting.connect().put("q", *["x" * 100] * 400, **DURABLE)
+        lasting.drain("q")
+        return lasting.management.ask("GET", "/broker")
+
     lasting.start(core=retention(storage_limit="20KB"), addresses=anycast("q"))
     lasting.connect().put("q", *["x" * 100] * 200, **DURABLE)
     lasting.drain("q")
@@ -157,16 +162,12 @@ def test_what_goes_before_it_was_ingested_is_counted(lasting):
     everything = dict.fromkeys(("journal", "samples"), Position(1_000_000, 0))
     record_ingested(kept, "main", "file:///lake", everything)
     lasting.start()
-    lasting.connect().put("q", *["x" * 100] * 400, **DURABLE)
-    lasting.drain("q")
-    found = lasting.management.ask("GET", "/broker")
+    found = after_400_more()
     assert found["retentionDeleted"] > 0 and found["retentionDeletedNotIngested"] == 0
     metrics = lasting.management.text("/metrics")
     assert "stompring_retention_deleted_not_ingested_files_total 0.0" in metrics
     record_ingested(kept, "main", "file:///lake", {})
-    lasting.connect().put("q", *["x" * 100] * 400, **DURABLE)
-    lasting.drain("q")
-    found = lasting.management.ask("GET", "/broker")
+    found = after_400_more()
     assert 0 < found["retentionDeletedNotIngested"] < found["retentionDeleted"]
     lasting.running.wait_for_log("before (it was|they were) ingested into file:///lake")
 

@@ -46,6 +46,16 @@ def restarted(world, name="q"):
     return again, again.directory.queue(name)
 
 
+def starting():
+    """A broker after a kill -9 that has not read its pages yet: 30 messages of 30 keys."""
+    world = StoredPages(limit=0)
+    world.queue(**KEYED)
+    put(world, range(30), 30, durable=True)
+    world.settle_down()
+    again = Starting.killed(world)
+    return again, again.directory.queue("q")
+
+
 @pytest.mark.parametrize("memory", [500, 1 << 20])
 def test_a_scheduled_message_in_a_page_replaces_when_it_falls_due(memory):
     world = StoredPages(limit=0, memory=memory)
@@ -146,12 +156,7 @@ class TestRestart:
 
     @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8])
     def test_messages_that_arrive_while_the_index_is_rebuilt_are_the_newest(self, turns):
-        world = StoredPages(limit=0)
-        world.queue(**KEYED)
-        put(world, range(30), 30, durable=True)
-        world.settle_down()
-        again = Starting.killed(world)
-        queue = again.directory.queue("q")
+        again, queue = starting()
         taker = join(queue)
         for _ in range(turns):
             again.one_turn()
@@ -166,12 +171,7 @@ class TestRestart:
     @pytest.mark.parametrize("turns", [0, 2, 5])
     @pytest.mark.parametrize("act", ["purge", "delete"])
     def test_a_queue_may_be_emptied_while_its_index_is_rebuilt(self, turns, act):
-        world = StoredPages(limit=0)
-        world.queue(**KEYED)
-        put(world, range(30), 30, durable=True)
-        world.settle_down()
-        again = Starting.killed(world)
-        queue = again.directory.queue("q")
+        again, queue = starting()
         for _ in range(turns):
             again.one_turn()
         if act == "purge":

@@ -93,6 +93,9 @@ class LimitMachine(RuleBasedStateMachine):
         self.stored = []  # numbers of the messages that the queue must have
         self.unsettled = []  # of these, what the consumer has, with its ack header
         self.sent = 0
+        self.connect()
+
+    def connect(self):
         self.consumer = self.server.client()
         self.consumer.say(
             "SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual", prefetch_count=3
@@ -161,11 +164,7 @@ class LimitMachine(RuleBasedStateMachine):
     def reconnect(self):
         """An ERROR ends a connection; its messages are back."""
         self.consumer.lose()
-        self.consumer = self.server.client()
-        self.consumer.say(
-            "SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual", prefetch_count=3
-        )
-        self.listen()
+        self.connect()
 
     def check(self):
         queue = self.server.queue()

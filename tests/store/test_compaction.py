@@ -46,19 +46,20 @@ def test_compaction_ends_when_bindings_are_most_of_the_journal():
     for number in range(12):
         world.queue(f"queue {number}")
         world.turn()
-    for _ in range(30):
-        world.durable("queue 0", b"x" * 100)
-        world.directory.queue("queue 0").purge()
-        world.pass_time(20)
+
+    def churn():
+        for _ in range(30):
+            world.durable("queue 0", b"x" * 100)
+            world.directory.queue("queue 0").purge()
+            world.pass_time(20)
+
+    churn()
     world.pass_time(1000)
     done = world.store.compaction.rewritten
     assert done > 0
     world.pass_time(10_000)
     assert world.store.compaction.rewritten == done
-    for _ in range(30):  # and goes on with what comes
-        world.durable("queue 0", b"x" * 100)
-        world.directory.queue("queue 0").purge()
-        world.pass_time(20)
+    churn()  # and goes on with what comes
     assert world.store.compaction.rewritten > done
     assert len(world.again().directory.queues) == 12
 

@@ -21,14 +21,19 @@ def records(world):
 
 @pytest.fixture
 def world():
-    return StoredBroker()
+    world = StoredBroker()
+    world.queue()
+    world.turn()
+    return world
+
+
+def fill(world):
+    for body in numbered(MANY):
+        world.durable(body=body)
 
 
 def test_records_are_encoded_in_slices_and_callbacks_run_after_the_last(world):
-    world.queue()
-    world.turn()
-    for body in numbered(MANY):
-        world.durable(body=body)
+    fill(world)
     heard, most = world.synced(), 0
     while not heard:
         before = records(world)
@@ -39,10 +44,7 @@ def test_records_are_encoded_in_slices_and_callbacks_run_after_the_last(world):
 
 
 def test_sync_callback_waits_for_records_before_it_only(world):
-    world.queue()
-    world.turn()
-    for body in numbered(MANY):
-        world.durable(body=body)
+    fill(world)
     for _ in range(3):
         turn(world.clock)
     first = world.synced()
@@ -58,11 +60,9 @@ def test_sync_callback_waits_for_records_before_it_only(world):
 
 @pytest.mark.parametrize("turns", [0, 1, 5, 10])
 def test_a_transaction_of_which_only_a_part_is_put_into_records_has_not_happened(world, turns):
-    world.queue()
     world.keep(body=b"before")
     with world.broker.together():
-        for body in numbered(MANY):
-            world.durable(body=body)
+        fill(world)
     for _ in range(turns):
         turn(world.clock)
     assert held(world.again()) == [b"before"]
@@ -71,8 +71,6 @@ def test_a_transaction_of_which_only_a_part_is_put_into_records_has_not_happened
 
 
 def test_open_transaction_delays_writes_and_callbacks(world):
-    world.queue()
-    world.turn()
     world.store.begin()
     world.durable(body=b"a")
     heard = world.synced()
@@ -89,8 +87,7 @@ def test_messages_settled_before_encoding_are_not_written(delay):
     world = StoredBroker(journal_buffer_timeout=delay)
     queue = world.queue()
     world.pass_time(1000)
-    for body in numbered(MANY):
-        world.durable(body=body)
+    fill(world)
     for _ in range(3):
         turn(world.clock, 0.125)
     for ref in list(queue.dispatcher.in_order())[50:]:
@@ -102,10 +99,7 @@ def test_messages_settled_before_encoding_are_not_written(delay):
 
 
 def test_a_broker_that_stops_writes_all_of_it(world):
-    world.queue()
-    world.turn()
-    for body in numbered(MANY):
-        world.durable(body=body)
+    fill(world)
     turn(world.clock)
     world.broker.stop()
     assert world.writer.idle
@@ -113,10 +107,7 @@ def test_a_broker_that_stops_writes_all_of_it(world):
 
 
 def test_compaction_waits_until_all_is_put_into_records(world):
-    world.queue()
-    world.turn()
-    for body in numbered(MANY):
-        world.durable(body=body)
+    fill(world)
     assert world.journal.compact_step(10, 1000) == 0
     world.turn()
     assert held(world.again()) == numbered(MANY)
