@@ -25,41 +25,6 @@ def test_sending_the_other_type_adds_it():
     assert queue.count == 0
 
 
-def test_nothing_is_made_where_it_may_not_be():
-    world = BrokerFixture({"#": {"auto_create_addresses": False, "auto_create_queues": False}})
-    auto_create = world.broker.auto_create
-    with pytest.raises(NotFound, match="Destination a does not exist, and auto-create-addresses is off"):
-        auto_create.address_for_send("a", ANYCAST, allow_all)
-    world.directory.create_address("a", frozenset({ANYCAST}))
-    with pytest.raises(
-        Refused, match="Not allowed to specify MULTICAST semantics on address a, which has ANYCAST"
-    ):
-        auto_create.address_for_send("a", MULTICAST, allow_all)
-    with pytest.raises(NotFound, match="auto-create-queues is off"):
-        auto_create.queue_to_consume("a", allow_all)
-    with pytest.raises(NotFound, match="auto-create-queues is off"):
-        auto_create.queue_for("a", "q", None, allow_all)
-    auto_create.address_for_send("a", ANYCAST, allow_all)
-    assert not world.directory.queues
-
-
-def test_full_names():
-    world = BrokerFixture()
-    auto_create = world.broker.auto_create
-    queue = world.queue("q", "a")
-    assert auto_create.queue_for("a", "q", None, allow_all) is queue
-    assert auto_create.queue_for("", "q", None, allow_all) is queue
-    for address, name, asked, words in (
-        ("b", "q", None, "is bound to address a, not to b"),
-        ("a", "q", MULTICAST, "Queue q is ANYCAST, not MULTICAST"),
-        ("", "p", None, "Queue p does not exist"),
-    ):
-        with pytest.raises(Refused, match=words):
-            auto_create.queue_for(address, name, asked, allow_all)
-    made = auto_create.queue_for("new", "mine", MULTICAST, allow_all)
-    assert (made.address.name, made.attributes.routing_type) == ("new", MULTICAST)
-
-
 def test_a_consumer_reads_the_queue_of_the_same_name_or_the_least_read():
     world = BrokerFixture()
     one, two = world.queue("one", "a"), world.queue("two", "a")

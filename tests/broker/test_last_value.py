@@ -70,18 +70,6 @@ def test_each_queue_of_an_address_has_its_own_values():
 
 
 class TestNonDestructive:
-    def test_each_consumer_gets_the_newest_of_each_key(self):
-        world, queue = world_of(non_destructive=True)
-        for body, key in ((b"a1", "A"), (b"b1", "B"), (b"a2", "A")):
-            send(world, body, key)
-        first = join(queue, auto=True)
-        second = join(queue)
-        assert first.bodies == second.bodies == [b"b1", b"a2"]
-        send(world, b"a3", "A")
-        assert first.bodies == second.bodies == [b"b1", b"a2", b"a3"]
-        second.ack()
-        assert counts(queue) == (2, 0, 2) and bodies(queue) == [b"b1", b"a3"]
-
     def test_a_replaced_message_that_a_consumer_has_does_not_come_back(self):
         world, queue = world_of(non_destructive=True)
         taker = join(queue)

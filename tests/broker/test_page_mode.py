@@ -155,18 +155,6 @@ class TestOrder:
 class TestLeaving:
     """PG-13, PG-14: what else empties pages."""
 
-    def test_a_temporary_subscription_takes_its_pages_along(self):
-        world = StoredPages(limit=5)
-        lazy = world.queue("lazy", "t", MULTICAST, temporary=True, auto_delete=True)
-        taker = join(lazy, 3)
-        world.fill(40, "t")
-        world.settle_down()
-        taker.close()
-        world.settle_down()
-        assert "lazy" not in world.directory.queues
-        assert_nothing_paged(world)
-        assert_nothing_held(world)
-
     def test_an_address_is_deleted(self):
         world = StoredPages(limit=5)
         world.queue("one", "t", MULTICAST)
@@ -193,21 +181,6 @@ class TestLeaving:
 
 
 class TestConsumers:
-    def test_no_selector_starves(self):
-        """PG-17, mended: the only match is far behind what nobody takes."""
-        world = StoredPages(limit=5, settings={"max_read_page_messages": 10, "prefetch_page_messages": 5})
-        queue = world.queue()
-        for number in range(300):
-            world.send("q", b"%d" % number, headers={"colour": "red" if number == 250 else "blue"})
-        red = join(queue, matches=header_is(b"colour", b"red"), key="red")
-        world.settle_down()
-        assert red.bodies == [b"250"]
-        assert queue.message_count == 300
-        red.ack()
-        assert queue.message_count == 299
-        assert drained(world, join(queue)) == [b"%d" % n for n in range(300) if n != 250]
-        assert_nothing_paged(world)
-
     def test_consumers_before_dispatch(self):
         world = StoredPages(limit=3)
         queue = world.queue(consumers_before_dispatch=2)

@@ -123,6 +123,9 @@ def test_cron_every_half_hour_goes_on_through_the_repeated_hour(in_berlin):
         "* * * * * *",
         "0 0 30 2 *",
         "1" * 5001 + " * * * *",
+        "1_0 * * * *",
+        "\u00b2 * * * *",
+        "\u00a01 * * * *",
         "0," * 500 + "0 * * * *",
     ],
 )

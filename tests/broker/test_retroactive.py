@@ -1,9 +1,6 @@
 """Retroactive addresses: the last messages of an address, for queues that are created later."""
 
-import pytest
-
 from stompring.broker.clock import Recurrence
-from stompring.errors import Refused
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import AddressSettingEntry, DivertConfiguration, FullPolicy, QueueConfiguration
 
@@ -168,21 +165,6 @@ def test_an_address_that_keeps_messages_is_not_deleted_for_want_of_a_queue():
     world.pass_time(100_000)
     assert queue.deleted
     assert texts(world.queue("late", "a", MULTICAST)) == "1"
-
-
-def test_internal_names_are_refused_and_not_routed_to():
-    world = broker()
-    send(world, "1")
-    (internal,) = [name for name in world.directory.addresses if name.startswith("$")]
-    assert internal == "$.artemis.internal.a.address.retro"
-    assert sorted(world.directory.addresses[internal].queues) == [
-        "$.artemis.internal.a.queue.anycast.retro",
-        "$.artemis.internal.a.queue.multicast.retro",
-    ]
-    with pytest.raises(Refused, match="is internal"):
-        world.directory.check_words(internal)
-    assert world.address("a").retroactive is not None
-    assert world.directory.addresses[internal].retroactive is None
 
 
 def test_what_an_exclusive_divert_takes_is_not_kept():

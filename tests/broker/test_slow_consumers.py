@@ -6,7 +6,7 @@ import pytest
 
 from stompring.settings.model import SlowConsumerPolicy, ThresholdUnit
 
-from .broker_fixture import MULTICAST, BrokerFixture, Taker
+from .broker_fixture import BrokerFixture, Taker
 
 PERIOD = 5000
 
@@ -168,20 +168,3 @@ def test_many_queues_have_one_timer():
         world.queue(f"q{number}").add_consumer(Client())
         world.pass_time(25)
     assert len(world.clock.calls) == 1
-
-
-def test_those_who_subscribe_to_notifications_are_told():
-    world, queue = world_with(10)
-    world.queue("listener", "activemq.notifications", MULTICAST)
-    listener = world.directory.queue("listener")
-    slow = Client()
-    slow.remote = "203.0.113.9:4000"
-    queue.add_consumer(slow)
-    seconds(world, 6, sent=30)
-    (ref,) = listener.dispatcher.in_order()
-    headers = ref.message.headers()
-    assert headers["_AMQ_NotifType"] == "CONSUMER_SLOW"
-    assert headers["_AMQ_Address"] == headers["_AMQ_RoutingName"] == "q"
-    assert headers["_AMQ_ConsumerCount"] == "1"
-    assert headers["_AMQ_RemoteAddress"] == "203.0.113.9:4000"
-    assert abs(int(headers["_AMQ_NotifTimestamp"]) - world.now) <= 2000

@@ -23,6 +23,7 @@ from stompring.store.record import (
 )
 from stompring.store.segment import HEADER, JOURNAL, SegmentScan, find_footer, pack_header
 
+from ..store.decoded_files import of_format_2
 from .conftest import invoke, told
 
 
@@ -32,13 +33,6 @@ def findings(data):
     found = json.loads(result.stdout)["findings"]
     assert result.exit_code == (1 if found else 0), result.output
     return list(found)
-
-
-def of_format_2(path):
-    data = bytearray(path.read_bytes())
-    data[8:16] = b"\2\0" + data[10:12] + bytes(4)
-    data[12:16] = crc32(data[: HEADER.size]).to_bytes(4, "little")
-    path.write_bytes(data)
 
 
 def newest(data):

@@ -113,6 +113,10 @@ def test_last_value_queues_as_artemis_2_44_showed_them(client, connect, manageme
     put("table", ("a1", "A"), ("b1", "B"), ("a2", "A"))
     shows("table", "b1", "a2")
     shows("table", "b1", "a2")
+    reader.subscribe("table", ack="auto")
+    put("table", ("a3", "A"))
+    reader.messages("b1", "a2", "a3")
+    management.expect("table", messageCount=2, messagesReplaced=2)
 
 
 def test_a_thousand_subscriptions_on_one_connection(client, name):

@@ -81,9 +81,11 @@ def test_a_typed_send_reaches_queues_of_its_type_only(client, name):
 
 @pytest.mark.broker(
     addresses=f"<address name='two'><anycast><queue name='left'/><queue name='right'/></anycast></address>"
+    "<address name='bare'><anycast/></address>"
     f"{multicast('news', queue='copies')}{anycast('fixed')}",
     settings={
         "fixed": {"auto-create-addresses": "false"},
+        "bare": {"auto-create-queues": "false"},
         "closed.#": {"auto-create-queues": "false", "auto-create-addresses": "false"},
     },
 )
@@ -123,9 +125,22 @@ class TestConfiguredAddresses:
         client.send(command, {"destination": destination, "id": "1", "receipt": "r"})
         client.error("closed.a", "auto-create", receipt="r")
 
-    def test_a_qualified_name_must_name_the_right_address(self, client):
-        client.send("SUBSCRIBE", {"destination": "news::left", "id": "1"})
-        client.error("left", "two", "news")
+    @pytest.mark.parametrize("destination", ["bare", "bare::made"])
+    def test_no_queue_is_made_where_auto_create_queues_is_off(self, client, destination):
+        client.put("bare", "an address is enough")
+        client.send("SUBSCRIBE", {"destination": destination, "id": "1"})
+        client.error("auto-create-queues is off")
+
+    @pytest.mark.parametrize(
+        "destination, words",
+        [
+            ("news::left", "left is bound to address two, not to news"),
+            ("/topic/two::left", "left is ANYCAST, not MULTICAST"),
+        ],
+    )
+    def test_a_qualified_name_must_name_the_right_address_and_type(self, client, destination, words):
+        client.send("SUBSCRIBE", {"destination": destination, "id": "1"})
+        client.error(words)
 
 
 def test_a_qualified_name_makes_what_it_names(client, name, management):

@@ -75,13 +75,6 @@ def test_drop_by_number(connect, name, management):
     management.expect(address, messageCount=0, messagesAdded=42)
 
 
-def test_dropping_is_said_once(connect, name, broker):
-    address = f"md.{name}"
-    connect().put(address, *numbers(0, 35))
-    told = [line for line in broker.log if address in line and "dropped" in line]
-    assert len(told) == 1 and "page-limit-messages 30" in told[0]
-
-
 def test_fail_by_bytes(connect, name, management):
     """Files of a quarter of the limit: what is consumed makes room long before all of it is."""
     address = f"bf.{name}"
@@ -113,16 +106,6 @@ def test_of_both_limits_the_nearer_counts(connect, name, management):
 def test_a_limit_without_a_policy_is_none(connect, name, management):
     connect().put(f"half.{name}", *numbers(0, 20))
     management.expect(f"half.{name}", messageCount=20)
-
-
-def test_in_a_transaction(client, name, management):
-    address = f"mf.{name}"
-    client.put(address, *numbers(0, 30))
-    begin(client)
-    client.put(address, b"lost", transaction="t")
-    client.send("COMMIT", {"transaction": "t", "receipt": "r"})
-    client.error("Transaction t is not committed", "page-limit-messages 30", receipt="r")
-    management.expect(address, messageCount=30)
 
 
 def test_a_transaction_is_checked_as_a_whole(client, name, management):

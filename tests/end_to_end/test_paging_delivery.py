@@ -20,16 +20,6 @@ LASTING = {"settings": SETTINGS}
 # ---- order (PG-8)
 
 
-def test_order_over_transactions(client, name):
-    queue = f"five.{name}"
-    client.put(queue, *padded(1, 3))
-    for first in range(4, 31, 9):
-        begin(client)
-        client.put(queue, *padded(first, first + 8), transaction="t")
-        commit(client)
-    assert take(client, queue, 30) == numbers(1, 30)
-
-
 def test_order_after_a_part_was_acknowledged(client, connect, name):
     consumer, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 60))

@@ -120,13 +120,6 @@ def test_a_durable_subscription_gets_them_once(lasting):
     client.nothing()
 
 
-def test_a_negative_number_is_refused(start_broker):
-    broker = start_broker(settings={"a": {"retroactive-message-count": 0}})
-    line = broker.reload(broker_xml(settings={"a": {"retroactive-message-count": -1}}))
-    assert "cannot reload" in line
-    assert "must be at least 0" in "\n".join(broker.log)
-
-
 def test_what_is_kept_is_exported_and_imported(lasting, tmp_path):
     client = lasting.start(settings=SETTINGS).connect()
     client.put("/topic/n.a", *"12345", **DURABLE)

@@ -13,7 +13,6 @@ READ = 'ring-size="1" non-destructive="true"'
 
 @pytest.mark.broker(
     addresses=anycast("latest", READ)
-    + anycast("latest.two", READ)
     + anycast("three", 'ring-size="3"')
     + anycast("moved", 'ring-size="2"')
     + anycast("overflow"),
@@ -31,16 +30,6 @@ class TestConfiguredRings:
             client.nothing()
             leave(client)
             management.expect("latest", messageCount=1, messagesReplaced=n, deliveringCount=0)
-
-    def test_rq_8_a_non_destructive_ring_and_consumer_close(self, client, management):
-        client.put("latest.two", "x")
-        client.subscribe("latest.two")
-        client.message("x")
-        management.expect("latest.two", messageCount=1, deliveringCount=1)
-        leave(client)
-        management.expect("latest.two", messageCount=1, deliveringCount=0)
-        client.subscribe("latest.two")
-        client.message("x")
 
     def test_the_loser_can_be_moved(self, client, management):
         client.put("moved", *"1234", mark="kept")

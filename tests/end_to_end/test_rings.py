@@ -1,12 +1,11 @@
 """Ring queues as a client sees them, counts read from the management API.
 
-The RQ and D numbers are those of the cases in which the rules were first written down: RQ-1 to RQ-9 are Artemis's own
-tests (RingQueueTest), D1 to D3 the examples of its manual.
+The RQ numbers are those of Artemis's own tests (RingQueueTest).
 """
 
 import pytest
 
-from .steps import abort, begin, commit, leave, receive, say, several
+from .steps import begin, commit, leave, receive, say, several
 
 pytestmark = [
     pytest.mark.in_memory,
@@ -90,24 +89,6 @@ def test_rq_3_consumer_close(client, connect, name, management, end):
     management.expect(queue, messageCount=0, deliveringCount=0, messagesReplaced=1, messagesAcknowledged=1)
 
 
-def test_rq_4_scheduled_messages_fall_due_into_a_full_ring(client, name, management):
-    queue = ring(1, name)
-    due = client.in_ms(1500)
-    client.put(queue, "first", "second", AMQ_SCHEDULED_TIME=due)
-    before = management.queue(queue)
-    if client.in_ms(0) < due:
-        assert (before["scheduledCount"], before["messagesReplaced"]) == (2, 0)
-    management.expect(queue, messageCount=1, scheduledCount=0, messagesReplaced=1)
-    drain(client, queue, "second")
-
-
-def test_rq_5_the_default_of_the_address_setting(client, name, management):
-    client.put(ring(100, name), "x")
-    client.put(name, "x")
-    assert management.queue(ring(100, name))["ringSize"] == 100
-    assert management.queue(name)["ringSize"] == -1
-
-
 def test_rq_6_changing_the_size(client, name, management):
     queue = name
     client.put(queue, *(str(n) for n in range(100)))
@@ -157,25 +138,7 @@ def test_rq_9_producers_at_once(connect, name, management):
     management.expect(queue, messageCount=25, messagesAdded=625, messagesReplaced=600)
 
 
-def test_d1_a_ring_of_three_keeps_b_c_d(client, version, name, management):
-    queue = ring(3, name)
-    client.put(queue, *"ABCD")
-    management.expect(queue, messageCount=3, messagesReplaced=1, messagesAdded=4)
-    drain(client, queue, *"BCD")
-
-
-def test_d2_what_is_delivered_does_not_count_until_it_comes_back(client, name, management):
-    queue = ring(3, name)
-    client.subscribe(queue)
-    client.put(queue, *"ABCD")
-    client.messages(*"ABCD")
-    management.expect(queue, messageCount=4, deliveringCount=4, messagesReplaced=0)
-    leave(client)
-    management.expect(queue, messageCount=3, deliveringCount=0, messagesReplaced=1)
-    drain(client, queue, *"BCD")
-
-
-def test_d3_a_scheduled_message_is_the_loser_when_it_falls_due(client, name, management):
+def test_a_scheduled_message_is_the_loser_when_it_falls_due(client, name, management):
     queue = ring(3, name)
     client.put(queue, "A", AMQ_SCHEDULED_DELAY=600_000)
     client.put(queue, *"BCD")
@@ -234,16 +197,6 @@ def test_a_transaction_enters_the_ring_at_commit(client, name, management):
     drain(client, queue, *"345")
 
 
-def test_an_aborted_transaction_evicts_nothing(client, name, management):
-    queue = ring(3, name)
-    client.put(queue, *"123")
-    begin(client)
-    client.put(queue, *"45", transaction="t")
-    abort(client)
-    management.expect(queue, messageCount=3, messagesReplaced=0)
-    drain(client, queue, *"123")
-
-
 def test_browsing_protects_nothing(client, name, management):
     queue = ring(3, name)
     client.put(queue, *"123")
@@ -280,13 +233,6 @@ def test_an_expiring_message_that_was_evicted_counts_as_replaced(client, name, m
     far = 4_000_000_000_000
     client.put(queue, "1", "2", expires=far)
     management.expect(queue, messageCount=1, messagesReplaced=1, messagesExpired=0)
-
-
-def test_scheduled_messages_do_not_count(client, name, management):
-    queue = ring(3, name)
-    client.put(queue, *"12345", AMQ_SCHEDULED_DELAY=600_000)
-    client.put(queue, *"abcd")
-    management.expect(queue, messageCount=8, scheduledCount=5, messagesReplaced=1)
 
 
 def test_ring_size_can_be_taken_away(client, name, management):

@@ -71,12 +71,6 @@ def test_a_client_that_does_not_read_does_not_hold_it_up(start_broker, second_si
     stuck.close()
 
 
-def test_health_while_it_runs(start_broker):
-    management = Management(start_broker().http_port)
-    assert management.text("/health/live")
-    assert management.text("/health/ready")
-
-
 @pytest.mark.parametrize("ended_by", ["client", "second signal"])
 def test_a_drain_before_the_stop(tmp_path, ended_by):
     config = written(tmp_path)

@@ -2,15 +2,15 @@
 
 import logging
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
 pytest.importorskip("pyspark")
 
 from stompring.errors import StoreError
-from stompring.store.segment import HEADER, find_footer
+from stompring.store.segment import find_footer
 
+from ..store.decoded_files import of_format_2
 from . import reference_decoder
 from .broker_files import broker_files, write_files
 from .spark_formats import reader, rows_of, table
@@ -55,10 +55,7 @@ def test_all_files_of_a_table(root):
 
 def test_files_of_an_older_format_are_refused(root):
     path = next(root.rglob("*.page"))
-    data = bytearray(path.read_bytes())
-    data[8:16] = b"\2\0" + data[10:12] + bytes(4)
-    data[12:16] = crc32(data[: HEADER.size]).to_bytes(4, "little")
-    path.write_bytes(data)
+    of_format_2(path)
     with pytest.raises(
         StoreError, match="format 2 is of an earlier version .* 'stompring data export'"
     ) as caught:

@@ -64,25 +64,6 @@ def test_a_transaction_at_a_limit_on_messages(policy, before, count, receipt, af
     assert bodies == list(range(after))  # of a transaction that is dropped in part the first ones stay
 
 
-def test_a_transaction_at_a_limit_in_bytes_is_refused_as_a_whole():
-    made = server("FAIL", max_size_bytes=20_000)
-    client = made.client()
-    client.say("BEGIN", transaction="t")
-    for number in range(50):
-        client.say("SEND", b"%d" % number + b"x" * 1000, destination="/queue/q", transaction="t")
-    assert commit(client) == "ERROR" and made.queue().message_count == 0
-
-
-def test_the_memory_of_a_transaction_is_limited_whatever_the_address_allows():
-    made = Server({"#": {"auto_delete_queues": False}}, acceptor={"max_transaction_bytes": 10_000})
-    client = made.client()
-    client.say("BEGIN", transaction="t")
-    for _ in range(11):
-        client.say("SEND", b"x" * 1000, destination="/queue/q", transaction="t")
-    assert "maxTransactionBytes" in client.error()["message"]
-    assert made.world.broker.transaction_bytes.bytes == 0
-
-
 class LimitMachine(RuleBasedStateMachine):
     """Sends and acknowledgements, alone and in transactions, into one address with a limit."""
 

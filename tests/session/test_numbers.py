@@ -59,25 +59,6 @@ def test_headers_that_are_not_read_as_numbers(client, name, value):
     assert client.one("RECEIPT")
 
 
-CRONS = [
-    "{} * * * *",
-    "*/{} * * * *",
-    "1-{} * * * *",
-    "* * {} * *",
-    "* * L{} * *",
-    "* * * * 1#{}",
-    "* * * * {}L",
-    "1,{} * * * *",
-]
-
-
-@pytest.mark.parametrize("value", [value for value in NO_NUMBERS if value != ""])
-@pytest.mark.parametrize("cron", CRONS)
-def test_cron(client, cron, value):
-    client.write(frame("SEND", destination="/queue/q", AMQ_SCHEDULED_CRON=cron.format(value)))
-    assert "AMQ_SCHEDULED_CRON" in refused(client)
-
-
 @pytest.mark.parametrize("value", [value for value in NO_NUMBERS if value != ""])
 @pytest.mark.parametrize(
     "selector", ["a = {}", "a BETWEEN {0} AND {0}", "{0} * {0} > a", "a LIKE {}", "-{} = a"]

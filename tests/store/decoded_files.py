@@ -1,9 +1,10 @@
 """What is in files of the journal, pages and samples, for tests that look at all of them."""
 
 import struct
+from zlib import crc32
 
 from stompring.store.record import NAME, SAMPLE, SAMPLE_ROW, TRANSACTION, Kind
-from stompring.store.segment import Header, SegmentScan
+from stompring.store.segment import HEADER, Header, SegmentScan
 
 from .format_tables import Format
 
@@ -26,6 +27,14 @@ def payloads(data):
             elif part[1] == 1:
                 found.append(part[4:])
     return found
+
+
+def of_format_2(path):
+    """Give a file the header of the format before the present one."""
+    data = bytearray(path.read_bytes())
+    data[8:16] = b"\2\0" + data[10:12] + bytes(4)
+    data[12:16] = crc32(data[: HEADER.size]).to_bytes(4, "little")
+    path.write_bytes(data)
 
 
 def rows(data):
