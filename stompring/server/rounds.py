@@ -331,7 +331,8 @@ class RoundsConnection(tcp.Server):
             if self.waits == SOCKET:
                 self.stopWriting()
             return None
-        if written and resumes and not self.TLS:  # Twisted's method would first send its own buffer, which is empty
+        if written and resumes and not self.TLS:
+            # Twisted's method would send its own buffer first, which is empty
             self.stopWriting()
             self.producerPaused = False
             self.producer.resumeProducing()  # type: ignore[union-attr]
