@@ -7,8 +7,7 @@ the stream.
 from websockets.frames import Frame, apply_mask
 from websockets.streams import StreamReader
 
-from stompring.stomp.websocket_frames import pack_binary, read_short_messages
-
+from ..server.transport import House
 from ..stomp.native import builds
 from .oracle import expect
 
@@ -24,8 +23,8 @@ TOKENS = [
     b"\0\n",
 ]
 
-READERS = [build.read_short_messages if build else read_short_messages for build in builds("_websocket")]
-WRITERS = [build.pack_binary if build else pack_binary for build in builds("_websocket")]
+#: The functions in Python, which a checkout has, and those in C.
+BUILDS = [build or House().make_factory().websockets.frames for build in builds("_websocket")]
 
 
 def check(data):
@@ -34,7 +33,8 @@ def check(data):
         return
     longest, stream = 8 * data[0], data[2:]
     cut = data[1] * len(stream) // 255
-    for read in READERS:
+    for build in BUILDS:
+        read = build.read_short_messages
         payload, at, incomplete = read(stream, longest, apply_mask)
         expect(_payloads(stream[:at], masked=True) == payload, f"{payload!r} of {stream[:at]!r}")
         first, half, more = read(stream[:cut], longest, apply_mask)
@@ -44,8 +44,8 @@ def check(data):
             f"cut at {cut}: {first + second!r}",
         )
     parts = [part for part in (stream[:cut], stream[cut:]) if part]
-    for pack in WRITERS:
-        packed = pack(parts)
+    for build in BUILDS:
+        packed = build.pack_binary(parts)
         ended = [number for number, part in enumerate(parts) if part.endswith(b"\n")]
         whole = b"".join(parts[: ended[-1] + 1]) if ended else b""
         expect(_payloads(packed, masked=False) == whole, f"{packed!r} of {parts!r}")
