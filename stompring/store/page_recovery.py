@@ -343,13 +343,15 @@ class PageRecovery:
                     states[first:stop] = bytes(stop - first)
             queue = self._queues.get(number)
             if queue is None:
-                for index in unsure:  # a deleted queue is not recreated for uncommitted messages
-                    states[index] = 0
-                if any(states):
+                # a copy: `_restore_states` settles the uncommitted messages that it finds in ``states``
+                committed = bytearray(states)
+                for index in unsure:
+                    committed[index] = 0
+                if any(committed):  # a deleted queue is not recreated for uncommitted messages
                     queue = self._lost_queue(page, number)
-            if queue is None:
-                self._end(page, number, states)
-            elif queue.durable:
+                if queue is None:
+                    self._end(page, number, committed)
+            if queue is not None and queue.durable:
                 self._restore_states(pages.cursor(queue), page, states, summary, unsure)
         if unsure:
             log.info("%s: dropped %d messages of uncommitted transactions", page.path, len(unsure))

@@ -312,6 +312,24 @@ def test_a_transaction_that_was_not_committed_makes_no_queue():
     assert "q" not in world.again(left[0]).directory.queues
 
 
+def test_an_uncommitted_message_does_not_come_back_with_a_queue_that_only_its_page_knows():
+    """The first start settles it in the journal: for the second one all earlier transactions are complete."""
+    world = PagedBroker(settings=WIDE)
+    left = killed_before_the_journal(world)
+    (q,) = world.new_queues("q")
+    world.page([q], b"0 ")
+    world.store.begin()
+    world.page([q], b"1 ")
+    world.store.commit()
+    world.page([q], b"2 ")
+    world.turn()
+    again = world.again(left[0])
+    for _ in range(2):
+        assert again.cursor(again.directory.queues["q"]).remaining == 2
+        again = again.again()
+    assert again.drain(again.directory.queues["q"]) == [b"0", b"2"]
+
+
 def test_a_damaged_binding_in_a_page_costs_no_message():
     """Its record takes no place among the messages."""
     world = PagedBroker(settings=WIDE)
