@@ -6,7 +6,9 @@ from .audit import Audit
 from .ledger import State
 from .topology import Group
 
-GROUPS = [Group(queue) for queue in ("work", "out", "always.work", "c.a", "c.b", "purged", "last")]
+GROUPS = [
+    Group(queue) for queue in ("work", "out", "always.work", "always.new", "c.a", "c.b", "purged", "last")
+]
 GROUPS.append(Group("ring", 3, consumers=False))
 
 
@@ -127,6 +129,13 @@ class History:
                 copy.holder = holder
         self.listen()
 
+    def begin_pages(self, queue):
+        """A queue that is new gets its first message, and one of a transaction, before anything of it is on disk."""
+        unit = self.ledger.unit("SEND")
+        text = self.ledger.enter(unit, [queue], f"to-{queue}")
+        self.ask(self.sender, [unit], "SEND", _body(text, 40), destination=queue, persistent="true")
+        self.transact("", queue)
+
     def purge(self, queue):
         """What was there is gone when a later message is safe."""
         gone = [copy for copy in self.ledger.in_queue(queue) if copy.entry.state is State.DONE]
@@ -164,6 +173,7 @@ STEPS = [
     lambda h: h.send("always.work", persistent="false"),
     lambda h: h.transact("work", "out", "always.work", "last"),
     lambda h: h.transact("work", "out", end="ABORT"),
+    lambda h: h.begin_pages("always.new"),
     *[lambda h: h.send("ring")] * 5,
     *[lambda h: h.send("/topic/t", "c.a", "c.b")] * 2,
     lambda h: h.subscribe("always.work", 2),

@@ -17,6 +17,7 @@ SETTINGS = {
         "default_queue_routing_type": RoutingType.ANYCAST,
     },
     "always.#": {"max_size_messages": 0, "page_size_bytes": 1024, "max_read_page_bytes": -1},
+    "always.new": {"page_size_bytes": 4096},
     "ring": {"default_ring_size": 3},
 }
 

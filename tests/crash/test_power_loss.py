@@ -48,11 +48,11 @@ def played(files, ledger):
 
 
 def check(files, ledger, at):
-    """Play until operation ``at``, and see what a crash at that moment leaves."""
+    """Play until operation ``at``, and see what a crash at that moment leaves, and the kill of the next broker."""
     life = played(files, ledger)
     after = files.crash(Random(at))
     again = life.again(after) if life is not None else Life(after, ROOT)
-    faults = broken(ledger, again, life)
+    faults = broken(ledger, again, life) or broken(ledger, again.again(after.kill()), again)
     assert not faults, f"before {files.operations[-1]}, number {at}:\n" + "\n".join(map(str, faults))
 
 
