@@ -13,7 +13,7 @@ log = logging.getLogger("stompring.test")
 
 @pytest.fixture
 def world(caplog):
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, log.name)
     return BrokerFixture()
 
 
@@ -64,8 +64,8 @@ def test_a_stop_reports_what_was_suppressed(world, caplog):
 
 
 def test_lines_that_nobody_reads_are_not_counted(world, caplog):
-    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.WARNING, log.name)
     say(world, LINES + 2)
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, log.name)
     say(world, LINES)
     assert len(lines(caplog)) == LINES
