@@ -210,7 +210,7 @@ def test_keys_over_http(server, clock):
         for _ in range(3):
             with pytest.raises(Refused, match=reason) as caught:
                 tokens.check("", token())
-            assert caught.value.status == 500
+            assert caught.value.status == 502
         clock.advance(10)
     assert server.requests == 4, "an attempt every ten seconds"
     server.content = jwks(RSA).encode()
