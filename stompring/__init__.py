@@ -7,7 +7,7 @@ BUILDS = ("compiled", "pure Python")
 
 #: Cost of the pure Python build, and how to get the compiled one. benchmarks/results/bench.json has the rates.
 ADVICE = (
-    "the pure Python build has 0.24 of the rate of the compiled one. Wheels for CPython 3.11 to 3.14 on Linux have the "
+    "the pure Python build has 0.25 of the rate of the compiled one. Wheels for CPython 3.11 to 3.14 on Linux have the "
     "compiled one; from source: STOMPRING_COMPILE=1 pip install --force-reinstall --no-deps --no-binary stompring "
     "stompring"
 )
